@@ -1,0 +1,19 @@
+"""Which pixels of an image explanation can you trust?
+
+    import pixelcert as pc
+
+    model = pc.load_model("resnet18")
+    explainer = pc.method("grad", model)
+    votes = pc.sample(explainer, image, target, sigma=0.15, n=100, levels=(50, 25, 10, 5), seed=0)
+    certificate = votes.certify(tau=0.75, alpha=0.001)
+
+The table of contents is `__init__.pyi`; each name is imported when it is first used, so that the command line
+answers at once.
+"""
+
+from importlib.metadata import version as _version
+
+import lazy_loader as _lazy
+
+__version__ = _version("pixelcert")
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

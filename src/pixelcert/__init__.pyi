@@ -1,0 +1,31 @@
+from .certificate import ABSTAIN as ABSTAIN
+from .certificate import Certificate as Certificate
+from .certificate import Prediction as Prediction
+from .certificate import Shares as Shares
+from .errors import ArgumentError as ArgumentError
+from .errors import ExplainerError as ExplainerError
+from .errors import ImageError as ImageError
+from .errors import IncompleteVotesError as IncompleteVotesError
+from .errors import InfeasibleError as InfeasibleError
+from .errors import ModelError as ModelError
+from .errors import PixelcertError as PixelcertError
+from .errors import PixelcertWarning as PixelcertWarning
+from .errors import VotesFileError as VotesFileError
+from .explainer import Explainer as Explainer
+from .explainer import Explanation as Explanation
+from .image import load_image as load_image
+from .methods import METHODS as METHODS
+from .methods import method as method
+from .models import Classifier as Classifier
+from .models import load_model as load_model
+from .models import model_names as model_names
+from .plan import Plan as Plan
+from .provenance import Provenance as Provenance
+from .sampling import Interrupted as Interrupted
+from .sampling import SamplingError as SamplingError
+from .sampling import certify as certify
+from .sampling import resume as resume
+from .sampling import sample as sample
+from .votes import Votes as Votes
+
+__version__: str

@@ -1,0 +1,250 @@
+"""The command line: parse, call the library, print. Heavy modules are imported inside the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import terminal
+from .errors import ArgumentError, PixelcertError
+from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .methods.method import Method
+    from .models import Classifier
+    from .votes import Votes
+
+REFUSED = 1
+INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Which pixels of an image explanation can you trust?",
+    epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 130 interrupted (votes are saved).",
+)
+
+Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]
+Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise.")]
+Tau = Annotated[float, typer.Option(help="Probability that a label must exceed; the radius is σ·Φ⁻¹(τ).")]
+Alpha = Annotated[float, typer.Option(help="Chance of any false claim in a map.")]
+Correction = Annotated[str | None, typer.Option(help="holm (default), bonferroni, joint, reference or none.")]
+Picture = Annotated[bool, typer.Option(help="Draw a picture beside each votes file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.command()
+def certify(
+    images: Annotated[list[Path] | None, typer.Argument(help="Image files; none: the embedded photographs.")] = None,
+    model: Annotated[str, typer.Option(help="One of `pixelcert models`, or package.module:function.")] = (
+        "efficientnet_lite0"
+    ),
+    weights: Annotated[str, typer.Option(help="DEFAULT, none, or a .safetensors or .pth file.")] = "DEFAULT",
+    method: Annotated[str, typer.Option(help="One of `pixelcert methods`.")] = "grad_cam",
+    layer: Annotated[str | None, typer.Option(help="input, final or a module's name.")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, NAME=VALUE.")] = None,
+    target: Annotated[str | None, typer.Option(help="Class to explain, index or name; default: the predicted.")] = None,
+    level: Levels = None,
+    sigma: Sigma = SIGMA,
+    n: Annotated[int, typer.Option("-n", "--samples", help="Noisy samples.")] = N,
+    tau: Tau = TAU,
+    alpha: Alpha = ALPHA,
+    correction: Correction = None,
+    preset: Annotated[str, typer.Option(help="default, or reference for the published code's rules.")] = "default",
+    sign: Annotated[str | None, typer.Option(help="Rank the map signed, absolute or positive.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
+    batch_size: Annotated[int | None, typer.Option(help="Noisy images at once; default: chosen.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; default: a GPU if there is one.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
+    picture: Picture = True,
+    as_json: Json = False,
+) -> None:
+    """Certify photographs: from image files to votes, certificates and pictures."""
+    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
+    params = dict(_parse_param(text) for text in param or ())
+    with terminal.status("Loading model and images"):
+        from . import statistics
+        from .image import load_image
+        from .methods import method as make_method
+        from .models import load_model
+        from .models.embedded import photographs
+        from .sampling import Interrupted
+
+        classifier = load_model(model, None if weights == "none" else weights, device)
+        test = correction or ("reference" if plan.guess else "holm")
+        statistics.check_feasible(plan.n, tau, alpha, classifier.size**2, test, plan.guess)  # type: ignore[arg-type]
+        explainer = make_method(method, classifier, layer, **params)
+        paths = images or photographs()
+        files = _votes_files(paths, out, explainer)
+        loaded = [load_image(path, classifier.size) for path in paths]
+        targets = [_parse_target(target, classifier, image) for image in loaded]
+
+    results = []
+    with terminal.progress() as track:
+        for path, file, image, index in zip(paths, files, loaded, targets, strict=True):
+            try:
+                settings = {"batch_size": batch_size, "progress": track(path.name)}
+                votes = _sample_into(file, plan, explainer, image, index, path.name, resume, settings)
+            except Interrupted as stop:
+                terminal.say(f"Stopped: {stop}. The same command with --resume continues them.")
+                raise typer.Exit(INTERRUPTED) from None
+            results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
+    terminal.show_results(results, as_json)
+
+
+@app.command()
+def show(
+    votes: Annotated[list[Path], typer.Argument(help="Votes files that `certify` left.")],
+    tau: Tau = TAU,
+    alpha: Alpha = ALPHA,
+    level: Levels = None,
+    correction: Correction = None,
+    picture: Picture = True,
+    as_json: Json = False,
+) -> None:
+    """Certify saved votes again, at another τ, α, correction or levels, without sampling."""
+    from .votes import Votes
+
+    loaded = [Votes.load(path) for path in votes]
+    results = [
+        _certify_file(path, one, tau, alpha, level, correction, picture)
+        for path, one in zip(votes, loaded, strict=True)
+    ]
+    terminal.show_results(results, as_json)
+
+
+@app.command()
+def plan(
+    n: Annotated[int | None, typer.Option("-n", "--samples", help="Noisy samples; default: the fewest.")] = None,
+    tau: Annotated[float | None, typer.Option(help="Probability to exceed; default: the largest n allows.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Radius to certify, instead of τ.")] = None,
+    sigma: Sigma = SIGMA,
+    alpha: Alpha = ALPHA,
+    size: Annotated[str, typer.Option(help="Image size in pixels, such as 224 or 640x480.")] = "224",
+    as_json: Json = False,
+) -> None:
+    """What n samples can certify before drawing any: votes needed, radius, limits."""
+    from .outlook import make_outlook
+
+    width, height = _parse_size(size)
+    terminal.show_outlook(make_outlook(n, tau, radius, sigma, alpha, width, height), as_json)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models that `certify --model` knows by name."""
+    from .models import model_names
+
+    terminal.show_models(model_names(), as_json)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the attribution methods, their layers and parameters."""
+    from .methods import METHODS
+
+    terminal.show_methods(list(METHODS.values()), as_json)
+
+
+def main() -> None:
+    """Entry point: turns every refusal into one message and an exit code."""
+    terminal.print_warnings_as_notes()
+    try:
+        app()
+    except PixelcertError as error:
+        terminal.say_error(str(error))
+        sys.exit(REFUSED)
+
+
+def _sample_into(
+    file: Path,
+    plan: Plan,
+    explainer: Method,
+    image: Tensor,
+    target: int,
+    image_name: str,
+    resume: bool,
+    settings: dict[str, Any],
+) -> Votes:
+    """Votes for one image, in `file`. What an interruption leaves goes to a file beside it, for --resume."""
+    from .sampling import Interrupted, SamplingError, sample_plan
+    from .votes import Votes
+
+    partial = file.with_suffix(".partial.safetensors")
+    begun = next((path for path in (file, partial) if path.exists()), None) if resume else None
+    try:
+        if begun is None:
+            votes = sample_plan(plan, explainer, image, target, tau=None, image_name=image_name, **settings)
+        else:
+            votes = Votes.load(begun)
+            if votes.plan != plan or votes.provenance.target != target:
+                before = f"target={votes.provenance.target}, {votes.plan}"
+                raise ArgumentError(f"{begun} was sampled with {before}: give the same settings, or another --out.")
+            votes = votes.resume(explainer, image, **settings)
+    except (Interrupted, SamplingError) as stop:
+        stop.votes.save(partial)
+        raise
+    votes.save(file)
+    partial.unlink(missing_ok=True)
+    return votes
+
+
+def _certify_file(
+    file: Path,
+    votes: Votes,
+    tau: float,
+    alpha: float,
+    levels: list[float] | None,
+    correction: str | None,
+    picture: bool,
+) -> terminal.Result:
+    certificate = votes.certify(tau, alpha, levels=levels, correction=correction)  # type: ignore[arg-type]
+    drawn = file.with_suffix(".png") if picture else None
+    if drawn is not None:
+        certificate.plot(drawn)
+    return terminal.Result(certificate, file, drawn)
+
+
+def _votes_files(images: list[Path], out: Path, explainer: Method) -> list[Path]:
+    files = [out / f"{path.stem}-{explainer.name}-{explainer.layer}.safetensors" for path in images]
+    if twice := sorted({path.stem for path in images if [other.stem for other in images].count(path.stem) > 1}):
+        raise ArgumentError(
+            f"images share the name {', '.join(twice)} and would share a file: rename or run them apart."
+        )
+    return files
+
+
+def _parse_target(text: str | None, model: Classifier, image: Tensor) -> int:
+    if text is None:
+        return model.predict(image)[0]
+    if text.isdecimal():
+        return int(text)
+    if model.classes and text in model.classes:
+        return model.classes.index(text)
+    raise ArgumentError(f"--target {text!r} is neither an index nor a class name of {model.name}: give its index.")
+
+
+def _parse_param(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentError(f"--param {text!r} has no value: write NAME=VALUE, such as relu=false.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _parse_size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not width.isdecimal() or not (height or width).isdecimal() or 0 in (int(width), int(height or width)):
+        raise ArgumentError(f"--size {text!r} is not a size: write 224 or 640x480.")
+    return int(width), int(height or width)

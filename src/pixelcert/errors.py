@@ -1,0 +1,37 @@
+"""Everything that pixelcert refuses, each with the argument, its value and a remedy in the message."""
+
+
+class PixelcertError(ValueError):
+    """Base of every error that pixelcert raises on purpose."""
+
+
+class ArgumentError(PixelcertError):
+    """An argument is outside the range in which a certificate has a meaning."""
+
+
+class InfeasibleError(PixelcertError):
+    """No number of votes could certify a pixel with these settings, so sampling would be wasted."""
+
+
+class IncompleteVotesError(PixelcertError):
+    """Fewer samples are counted than were planned; a fixed-n test must not be read early."""
+
+
+class ImageError(PixelcertError):
+    """An image cannot be certified as it is."""
+
+
+class ExplainerError(PixelcertError):
+    """An explainer returned something other than one finite map per image."""
+
+
+class ModelError(PixelcertError):
+    """A model could not be loaded, split or run."""
+
+
+class VotesFileError(PixelcertError):
+    """A votes file is damaged, foreign, or written by a newer version."""
+
+
+class PixelcertWarning(UserWarning):
+    """Something legal that a user would want to know about."""

@@ -1,0 +1,110 @@
+"""What an explainer is, and how whatever it answers becomes one checked map per image.
+
+An explainer is any callable ``(images (B, C, H, W), targets (B,)) → maps``. It must be deterministic and see only
+the images it is given. One that also has a method ``explain`` returning an `Explanation` may add the model's logits,
+so that the prediction can be certified by the same noise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .errors import ArgumentError, ExplainerError
+
+# Images of 224 × 224 × 3 that fill the device in one batch: a CPU's cache, an accelerator's cores.
+_BATCH = {"cpu": 16}
+_BATCH_ACCELERATOR = 128
+
+
+class Explanation(NamedTuple):
+    """The answer of an explainer to a batch of images."""
+
+    maps: Tensor  # (B, H, W)
+    logits: Tensor | None = None  # (B, classes)
+
+
+class Explainer(Protocol):
+    """Anything that can be certified."""
+
+    def __call__(self, images: Tensor, targets: Tensor, /) -> Tensor: ...
+
+
+def explain(explainer: Explainer, images: Tensor, target: int) -> Explanation:
+    """One finite-precision map (B, H, W) per image, at the images' size and on their device.
+
+    Channels are summed and coarser maps are upsampled bilinearly.
+    """
+    targets = torch.full((len(images),), target, device=images.device)
+    if hasattr(explainer, "explain"):
+        maps, logits = explainer.explain(images, targets)
+    else:
+        maps, logits = explainer(images, targets), None
+    _check_maps(maps, images)
+    maps = maps.detach()
+    maps = maps if maps.dtype == torch.float64 else maps.float()
+    maps = maps.sum(dim=1) if maps.ndim == 4 else maps
+    if maps.shape[1:] != images.shape[2:]:
+        maps = F.interpolate(maps[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+    return Explanation(maps, logits)
+
+
+def describe(explainer: Any) -> dict[str, Any]:
+    """What can be told of an explainer's method and model, for the provenance."""
+    model = getattr(explainer, "model", None)
+    qualified = getattr(explainer, "__qualname__", type(explainer).__qualname__)
+    return {
+        "method": str(getattr(explainer, "name", qualified)),
+        "params": dict(getattr(explainer, "params", {})),
+        "layer": str(getattr(explainer, "layer", "")),
+        "model": str(getattr(model, "name", "")),
+        "weights": str(getattr(model, "weights_hash", "")),
+    }
+
+
+def device_of(explainer: Any, image: Tensor) -> torch.device:
+    """Where the explainer computes: its model's device if it tells, else the image's."""
+    device = getattr(getattr(explainer, "model", None), "device", image.device)
+    return device if isinstance(device, torch.device) else image.device
+
+
+def check_target(explainer: Any, target: int) -> int:
+    """`target` as an int within the model's classes, where the explainer tells how many there are."""
+    model = getattr(explainer, "model", None)
+    classes = getattr(model, "num_classes", None)
+    if isinstance(target, bool) or int(target) != target or target < 0:
+        raise ArgumentError(f"target={target!r} is not a class index: use a whole number from 0.")
+    if classes is not None and target >= classes:
+        raise ArgumentError(f"target={target} is out of range: the model has classes 0 to {classes - 1}.")
+    return int(target)
+
+
+def choose_batch_size(explainer: Any, image: Tensor) -> int:
+    """Noisy images per call, from the image's size and the network runs that the explainer says one image takes."""
+    full = _BATCH.get(image.device.type, _BATCH_ACCELERATOR)
+    cost = image.numel() / (3 * 224 * 224) * max(1, getattr(explainer, "forwards", 1))
+    return max(1, math.floor(full / cost))
+
+
+def _check_maps(maps: Any, images: Tensor) -> None:
+    batch, (height, width) = len(images), images.shape[2:]
+    if not isinstance(maps, Tensor):
+        raise ExplainerError(
+            f"the explainer returned {type(maps).__name__}: return a tensor (B, H, W), for NumPy by torch.from_numpy."
+        )
+    if maps.ndim not in (3, 4) or len(maps) != batch or maps.shape[-2] > height or maps.shape[-1] > width:
+        raise ExplainerError(
+            f"the explainer returned shape {tuple(maps.shape)} for {batch} images of {height} × {width}: return "
+            f"({batch}, H, W) or ({batch}, C, H, W), at that size or coarser."
+        )
+    if maps.numel() == 0 or not maps.is_floating_point():
+        raise ExplainerError(f"the explainer returned {maps.numel()} values of {maps.dtype}: return floats.")
+    if maps.device != images.device:
+        raise ExplainerError(
+            f"the explainer returned maps on {maps.device} for images on {images.device}: leave them there, or move "
+            f"them back with maps.to(images.device)."
+        )

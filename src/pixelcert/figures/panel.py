@@ -1,0 +1,138 @@
+"""The picture of one certificate: photograph, smoothed map, certified map per level, overlay, radius map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from ..certificate import Certificate
+from .palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours, paint_labels, paint_overlay
+
+_COLUMNS = 4
+_PANEL, _GAP, _MARGIN = 2.4, 0.16, 0.14  # inches
+_HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 0.72, 0.46
+_INK, _SOFT = "#222222", "#666666"
+
+
+def certificate_panel(certificate: Certificate) -> Figure:
+    """Everything that a certificate says about one image, at a size that prints."""
+    figure, axes = _lay_out(len(certificate.levels) + 4, *certificate.votes.size)
+    colours = level_colours(certificate.levels)
+    top = certificate.levels[0]
+
+    _draw_photo(next(axes), certificate)
+    _draw(next(axes), certificate.smoothed(top), "Smoothed map", f"share of samples in the top {top} %", "gray_r", 1.0)
+    for level in certificate.levels:
+        shares = certificate.shares(level)
+        detail = f"{shares.ones:.1f} % in · {shares.zeros:.1f} % out · {shares.abstained:.1f} % abstain"
+        _draw(next(axes), paint_labels(certificate.labels[level], colours[level]), f"Certified, K = {level} %", detail)
+    overlay = paint_overlay(certificate.overlay, colours, certificate.votes.photo)
+    _draw(next(axes), overlay, "Overlay", "certified in; the smallest K wins")
+    _draw_radius_map(next(axes), certificate, top)
+
+    _write_title(figure, certificate)
+    _write_legend(figure, certificate, colours)
+    return figure
+
+
+def _lay_out(panels: int, height: int, width: int) -> tuple[Figure, Iterator[Axes]]:
+    """A figure and the axes of its panels, row by row, all the image's shape."""
+    rows = math.ceil(panels / _COLUMNS)
+    tall = _PANEL * height / width
+    full_width = 2 * _MARGIN + _COLUMNS * _PANEL + (_COLUMNS - 1) * _GAP + _BAR
+    full_height = _HEADING + rows * (tall + _CAPTION) + _FOOTER
+    figure = Figure(figsize=(full_width, full_height), dpi=160)
+
+    def place(index: int) -> Axes:
+        row, column = divmod(index, _COLUMNS)
+        left = _MARGIN + column * (_PANEL + _GAP)
+        bottom = full_height - _HEADING - (row + 1) * (tall + _CAPTION)
+        inches = (left / full_width, bottom / full_height, _PANEL / full_width, tall / full_height)
+        return figure.add_axes(inches)
+
+    return figure, map(place, range(panels))
+
+
+def _draw(
+    axes: Axes,
+    picture: NDArray[Any],
+    title: str,
+    detail: str,
+    cmap: str | None = None,
+    top: float | None = None,
+) -> None:
+    axes.imshow(picture, cmap=cmap, vmin=0, vmax=top, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set(color="#dddddd", linewidth=0.6)
+    axes.annotate(title, (0, 1), (0, 15), "axes fraction", textcoords="offset points", fontsize=10, color=_INK)
+    axes.annotate(detail, (0, 1), (0, 5), "axes fraction", textcoords="offset points", fontsize=7.2, color=_SOFT)
+
+
+def _draw_photo(axes: Axes, certificate: Certificate) -> None:
+    votes = certificate.votes
+    blank = np.full((*votes.size, 3), 245, dtype=np.uint8)
+    where = votes.provenance.target_name or f"class {votes.provenance.target}"
+    _draw(axes, blank if votes.photo is None else votes.photo, "Photograph", f"explained class: {where}")
+
+
+def _draw_radius_map(axes: Axes, certificate: Certificate, level: float) -> None:
+    radii = certificate.votes.radius_map(level, certificate.alpha)
+    detail = f"K = {level} %, each pixel's own; grey: none"
+    _draw(axes, np.where(radii > 0, radii, np.nan), "Radius map", detail, RADIUS_MAP)
+    axes.set_facecolor(ABSTAINED)
+    bar = axes.inset_axes((1.03, 0.0, 0.03, 1.0))
+    axes.get_figure(root=True).colorbar(axes.images[0], cax=bar)  # type: ignore[union-attr]
+    bar.tick_params(labelsize=7, color=_SOFT, labelcolor=_SOFT)
+
+
+def _write_title(figure: Figure, certificate: Certificate) -> None:
+    source = certificate.votes.provenance
+    layer = f" at the {source.layer} layer" if source.layer in ("input", "final") else f" at {source.layer}"
+    model = f" of {source.model}" if source.model else ""
+    parts = [source.image_name, f"{source.method}{layer if source.layer else ''}{model}"]
+    title = "   ".join(part for part in parts if part)
+    x, y = _MARGIN / figure.get_figwidth(), 1 - 0.13 / figure.get_figheight()
+    figure.text(x, y, title, fontsize=11, color=_INK, va="top", weight="bold")
+
+
+def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float, Colour]) -> None:
+    names = [(f"in the top {level} %", colour) for level, colour in colours.items()]
+    names += [("outside the top K %", ZERO), ("abstains: no guarantee", ABSTAINED)]
+    patches = [Patch(facecolor=colour, edgecolor="#999999", linewidth=0.5, label=name) for name, colour in names]
+    x, inch = _MARGIN / figure.get_figwidth(), 1 / figure.get_figheight()
+    figure.legend(
+        handles=patches,
+        loc="lower left",
+        bbox_to_anchor=(x, 0.31 * inch),
+        borderaxespad=0,
+        borderpad=0,
+        ncols=len(patches),
+        columnspacing=1.4,
+        handlelength=1.4,
+        fontsize=8,
+        frameon=False,
+    )
+    figure.text(x, 0.11 * inch, guarantee(certificate), fontsize=8, color=_SOFT, va="bottom")
+
+
+def guarantee(certificate: Certificate) -> str:
+    """The settings and the promise in one line."""
+    plan = certificate.votes.plan
+    radius = math.floor(certificate.radius * 1e4) / 1e4
+    if certificate.correction == "none":
+        promise = "no correction for many pixels: for study only, no confidence over the map"
+    else:
+        promise = f"labels keep their majority within R with confidence {100 * (1 - certificate.alpha):g} %"
+    return (
+        f"R = {radius:.4f} (ℓ2, pixels in [0, 1])   σ = {plan.sigma:g}   n = {plan.n}   τ = {certificate.tau:g}   "
+        f"α = {certificate.alpha:g}   {certificate.correction}   |   {promise}"
+    )

@@ -1,0 +1,104 @@
+"""Files that are whole or absent: arrays and a readable header in one `.safetensors`, written in one step.
+
+The header is one JSON text under the metadata key "pixelcert" (one key, because the format does not keep the order
+of several and equal values should make equal files). It names the kind of file, the version of its layout and a
+checksum of the arrays. Any safetensors reader opens the file without this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_safetensors
+from safetensors.numpy import save as format_safetensors
+
+from .errors import VotesFileError
+from .provenance import sha256
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str, Any], arrays: Arrays) -> Path:
+    """Write `arrays` and `header` to `path`, replacing it in one step."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    header = {"kind": kind, "version": version, "checksum": _checksum(arrays), **header}
+    text = json.dumps(header, indent=1, sort_keys=True, ensure_ascii=False)
+    return write_atomically(path, format_safetensors(dict(arrays), metadata={"pixelcert": text}))
+
+
+def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header and arrays at `path`; VotesFileError if they are not exactly what was written."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise VotesFileError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    try:
+        arrays = parse_safetensors(data)
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise VotesFileError(
+            f"{path} is damaged, cut short, or no safetensors file ({error}): sample again."
+        ) from error
+    header = _parse_header(path, metadata.get("pixelcert"), kind, version)
+    if header.get("checksum") != _checksum(arrays):
+        raise VotesFileError(f"{path} is damaged: its arrays do not match their checksum. Sample again.")
+    return header, arrays
+
+
+def write_atomically(path: str | Path, data: bytes) -> Path:
+    """Put `data` at `path` in one step: readers see the old file or the new one, never a part of either."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict[str, Any]:
+    if text is None:
+        raise VotesFileError(f"{path} is a safetensors file, but not one of pixelcert's: give a file of {kind}.")
+    try:
+        header: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
+    if header.get("kind") != kind:
+        raise VotesFileError(f"{path} holds {header.get('kind')!r}: give a file of {kind}.")
+    if not isinstance(header.get("version"), int) or header["version"] > version:
+        raise VotesFileError(
+            f"{path} has layout version {header.get('version')!r} and this pixelcert reads up to {version}: "
+            f"upgrade pixelcert."
+        )
+    return header
+
+
+def _checksum(arrays: Arrays) -> str:
+    parts = (
+        (f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode(), arrays[name]) for name in sorted(arrays)
+    )
+    return sha256(*(piece for text, array in parts for piece in (text, array.tobytes())))
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it; `mkstemp` ignores it and makes private files."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,103 @@
+"""Images: from a file to (C, H, W) floats in [0, 1], and the checks that every image passes before sampling."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from .errors import ImageError, PixelcertWarning
+from .provenance import sha256
+
+
+def load_image(path: str | Path, size: int | None = 224) -> Tensor:
+    """Read an image file as (3, size, size) in [0, 1].
+
+    A square image of the right size is taken as it is; any other has its short side resized to size·256/224 and
+    the centre cut out, as ImageNet models expect. `size=None` keeps the file's own size. Grey, palette and
+    transparent images are converted to RGB, with a warning that says so.
+    """
+    try:
+        with Image.open(path) as file:
+            picture = _to_rgb(ImageOps.exif_transpose(file), path)
+    except FileNotFoundError as error:
+        raise ImageError(f"{path} does not exist: check the path.") from error
+    except UnidentifiedImageError as error:
+        raise ImageError(f"{path} is not an image that Pillow can read: convert it to PNG or JPEG.") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ImageError(f"{path} is damaged or cannot be read ({error}): open and save it again.") from error
+    if size is not None and picture.size != (size, size):
+        picture = _centre_crop(picture, size)
+    return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()
+
+
+def check_image(image: Tensor | NDArray[np.floating], channels: int | None = None) -> Tensor:
+    """`image` as a float tensor, or an error that says what is wrong with it."""
+    image = torch.as_tensor(image)
+    if image.ndim != 3:
+        raise ImageError(f"image has shape {tuple(image.shape)}: give one image as (C, H, W).")
+    if not image.is_floating_point():
+        raise ImageError(f"image has dtype {image.dtype}: give floats in [0, 1], such as image.float() / 255.")
+    if channels is not None and image.shape[0] != channels:
+        hint = ": channels come first, use image.permute(2, 0, 1)" if image.shape[2] == channels else ""
+        raise ImageError(f"image has {image.shape[0]} channels and the model takes {channels}{hint}.")
+    if not bool(image.isfinite().all()):
+        raise ImageError(f"image has {int((~image.isfinite()).sum())} values that are NaN or infinite: repair them.")
+    low, high = float(image.min()), float(image.max())
+    if low < 0 or high > 1:
+        raise ImageError(
+            f"image has values from {low:.4g} to {high:.4g}: give pixels in [0, 1], before any normalisation "
+            f"(divide by 255, or undo mean and std; Classifier applies them after the noise)."
+        )
+    return image
+
+
+def image_hash(image: Tensor) -> str:
+    """SHA-256 of an image's shape and float32 values."""
+    return sha256(str(tuple(image.shape)).encode(), image.float().cpu().contiguous().numpy().tobytes())
+
+
+def to_photo(image: Tensor) -> NDArray[np.uint8] | None:
+    """(H, W, 3) bytes for pictures; None for an image that is neither grey nor RGB."""
+    if image.shape[0] not in (1, 3):
+        return None
+    grey_levels = (image * 255).round().to(torch.uint8).expand(3, -1, -1)
+    return np.ascontiguousarray(grey_levels.permute(1, 2, 0).cpu().numpy())
+
+
+def _to_rgb(picture: Image.Image, path: str | Path) -> Image.Image:
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode.startswith(("I", "F")):
+        if not picture.mode.startswith("I;16"):
+            raise ImageError(
+                f"{path} has pixels of type {picture.mode}, whose range is unknown: save it as 8 or 16 bits."
+            )
+        picture = Image.fromarray((np.asarray(picture, dtype=np.uint32) // 257).astype(np.uint8))
+        _warn_converted(path, "16-bit grey")
+    elif "A" in picture.mode or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+        _warn_converted(path, "transparent, and laid on white")
+    else:
+        _warn_converted(
+            path, {"L": "grey", "1": "black and white", "P": "a palette image"}.get(picture.mode, picture.mode)
+        )
+    return picture.convert("RGB")
+
+
+def _warn_converted(path: str | Path, kind: str) -> None:
+    warnings.warn(f"{Path(path).name} is {kind}; converted to RGB.", PixelcertWarning, stacklevel=4)
+
+
+def _centre_crop(picture: Image.Image, size: int) -> Image.Image:
+    scale = size * 256 / 224 / min(picture.size)
+    width, height = (max(size, round(side * scale)) for side in picture.size)
+    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - size) // 2, (height - size) // 2
+    return picture.crop((left, top, left + size, top + size))

@@ -1,0 +1,40 @@
+"""Grad-CAM: the layer's activation maps, weighted by their mean gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..explainer import Explanation
+from ..models.split import as_maps
+from .method import Method, target_logits
+
+
+@dataclass(frozen=True)
+class GradCAM(Method):
+    """ReLU(Σ_c w_c A_c), with w_c the spatial mean of ∂ logit / ∂ A_c.
+
+    The ReLU makes all negative evidence equal to zero, and pixels tied at the threshold vote for neither class, so
+    where less than K % of the map is positive the rest abstains. ``relu=False`` ranks the negative evidence too.
+    """
+
+    name = "grad_cam"
+    title = "Grad-CAM"
+    family = "activation"
+    layers = ("final", "*")
+    citation = "Selvaraju et al., 2017"
+
+    relu: bool = True
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        features, head = self.model.split(self.layer)
+        with torch.no_grad():
+            activations = features(images)
+        activations.requires_grad_()
+        logits = head(activations)
+        (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), activations)
+        weights = as_maps(gradient).mean(dim=(2, 3), keepdim=True)
+        maps = (weights * as_maps(activations.detach())).sum(dim=1)
+        return Explanation(maps.relu() if self.relu else maps, logits.detach())

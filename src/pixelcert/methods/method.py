@@ -1,0 +1,64 @@
+"""Method: what every attribution method has. Configured once, with a model, a layer and parameters; called often."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ..explainer import Explanation
+from ..models import Classifier
+
+
+@dataclass(frozen=True)
+class Method:
+    """Base of the attribution methods: an explainer of `model` at `layer`.
+
+    A subclass says what it is in the class variables, declares its parameters as dataclass fields with defaults, and
+    defines `explain`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    family: ClassVar[str]  # backpropagation, activation or perturbation
+    layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
+    citation: ClassVar[str]
+
+    model: Classifier
+    layer: str
+
+    def __post_init__(self) -> None:
+        if self.layer not in self.layers and ("*" not in self.layers or self.layer == "input"):
+            choices = ", ".join("a module's name" if layer == "*" else repr(layer) for layer in self.layers)
+            raise ArgumentError(f"{self.name} cannot explain layer={self.layer!r}: choose {choices}.")
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Attribution maps, one per image, at the layer's resolution."""
+        return self.explain(images, targets).maps
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        """Maps and logits of images (B, C, H, W) in pixel space, for one target each."""
+        raise TypeError(f"{type(self).__name__} does not define explain")
+
+    @classmethod
+    def parameters(cls) -> dict[str, Any]:
+        """Names and default values of the method's own parameters."""
+        own = (field for field in fields(cls) if field.name not in ("model", "layer"))
+        return {field.name: field.default for field in own if field.default is not MISSING}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters as set."""
+        return {name: getattr(self, name) for name in self.parameters()}
+
+    @property
+    def forwards(self) -> int:
+        """About how many runs of the network one image takes; a guide for the batch size."""
+        return 1
+
+
+def target_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Each image's logit of its own target: (B,)."""
+    return logits.gather(1, targets[:, None])[:, 0]

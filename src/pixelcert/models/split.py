@@ -1,0 +1,130 @@
+"""Splitting a network at a layer: what comes before runs once, what comes after runs alone.
+
+The network is traced with `torch.fx` and cut at the last call of the named module. Both halves share the network's
+own modules and parameters; nothing is copied.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from math import isqrt
+from typing import Any, NamedTuple
+
+from torch import Tensor, fx, nn
+
+from ..errors import ModelError
+
+
+class Split(NamedTuple):
+    """A classifier in two: ``logits = head(features(images))``."""
+
+    features: Callable[[Tensor], Tensor]
+    head: Callable[[Tensor], Tensor]
+
+
+def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """`net` up to and including the last call of module `layer`, and the rest of it."""
+    graph = _trace(net, layer)
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer]
+    if not calls:
+        raise ModelError(f"layer={layer!r} is a module that {type(net).__name__} never calls: name one that it does.")
+    return fx.GraphModule(net, _before(graph, calls[-1])), fx.GraphModule(net, _after(graph, calls[-1], net))
+
+
+def as_maps(features: Tensor) -> Tensor:
+    """Features as (B, C, h, w): tokens (B, T, C) lose their class token and are laid out on their square grid."""
+    if features.ndim == 4:
+        return features
+    side = isqrt(features.shape[1]) if features.ndim == 3 else 0
+    prefix = features.shape[1] - side * side if side else -1
+    if prefix not in (0, 1):
+        raise ModelError(f"features of shape {tuple(features.shape)} are no spatial maps: choose an earlier layer.")
+    return features[:, prefix:].transpose(1, 2).reshape(len(features), -1, side, side)
+
+
+class _Tracer(fx.Tracer):
+    """Keeps the layer to cut at in one piece."""
+
+    def __init__(self, layer: str) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
+        return qualified_name == self._layer or super().is_leaf_module(module, qualified_name)
+
+
+def _trace(net: nn.Module, layer: str) -> fx.Graph:
+    if layer not in dict(net.named_modules()):
+        near = [name for name in dict(net.named_modules()) if name.split(".")[0] == layer.split(".")[0]][:8]
+        near = near or [name for name, _ in net.named_children()]
+        raise ModelError(f"layer={layer!r} is not a module of {type(net).__name__}: it has {', '.join(near)}.")
+    try:
+        return _Tracer(layer).trace(net)
+    except Exception as error:  # tracing runs the network's own code, which may raise anything
+        raise ModelError(
+            f"{type(net).__name__} cannot be split at layer={layer!r}, because torch.fx cannot trace it "
+            f"({type(error).__name__}: {error}): use layer='input'."
+        ) from error
+
+
+def _before(graph: fx.Graph, cut: fx.Node) -> fx.Graph:
+    before = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    needed = _ancestors(cut)
+    for node in graph.nodes:
+        if node in needed:
+            copies[node] = before.node_copy(node, copies.__getitem__)
+    before.output(copies[cut])
+    return before
+
+
+def _after(graph: fx.Graph, cut: fx.Node, net: nn.Module) -> fx.Graph:
+    after = fx.Graph()
+    features = after.placeholder("features")
+    if any(_works_in_place(user, net) for user in cut.users):
+        features = after.call_method("clone", (features,))
+    copies: dict[fx.Node, fx.Node] = {cut: features}
+    output = next(node for node in graph.nodes if node.op == "output")
+    needed = _ancestors(output, given=lambda node: node is cut or _is_batch_size(node))
+    for node in graph.nodes:
+        if node in copies or node not in needed:
+            continue
+        if _is_batch_size(node):
+            copies[node] = after.call_method("size", (features, 0))
+        elif node.op == "placeholder":
+            raise ModelError(f"layer={cut.target!r} is bypassed: what follows also uses the input. Name a later layer.")
+        else:
+            copies[node] = after.node_copy(node, copies.__getitem__)
+    return after
+
+
+def _ancestors(end: fx.Node, given: Callable[[fx.Node], bool] = lambda node: False) -> set[fx.Node]:
+    """`end` and all that it needs; nodes that are `given` need nothing."""
+    found: set[fx.Node] = set()
+    queue = [end]
+    while queue:
+        node = queue.pop()
+        if node not in found:
+            found.add(node)
+            queue.extend(() if given(node) else node.all_input_nodes)
+    return found
+
+
+def _is_batch_size(node: fx.Node) -> bool:
+    """``x.size(0)`` or ``x.shape[0]``: the same for the layer's features as for the tensor it was asked of."""
+    if node.op == "call_method" and node.target == "size":
+        return node.args[1:] == (0,)
+    if node.op == "call_function" and node.target is operator.getitem and node.args[1] == 0:
+        shape: Any = node.args[0]
+        return (shape.op, shape.target) == ("call_method", "size") or (
+            shape.op == "call_function" and shape.target is getattr and shape.args[1] == "shape"
+        )
+    return False
+
+
+def _works_in_place(node: fx.Node, net: nn.Module) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(net.get_submodule(str(node.target)), "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(node.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))

@@ -1,0 +1,75 @@
+"""Outlook: what a plan can certify, before any sample is drawn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scipy.special import ndtr
+
+from . import statistics
+from .errors import ArgumentError
+from .plan import GRID, Plan
+from .statistics import Correction
+
+CORRECTIONS: tuple[Correction, ...] = ("holm", "bonferroni", "joint", "reference", "none")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Limits of n samples on a width × height image of three channels."""
+
+    n: int
+    tau: float
+    sigma: float
+    alpha: float
+    width: int
+    height: int
+    radius: float  # of every certified pixel
+    largest_radius: float  # that a pixel's own radius can reach, when all n votes agree
+    smallest_n: int  # for this τ
+    largest_tau: float  # for this n
+    votes_needed: dict[str, int | None]  # by correction; "reference" counts the votes that follow its guess
+
+
+def make_outlook(
+    n: int | None,
+    tau: float | None,
+    radius: float | None,
+    sigma: float,
+    alpha: float,
+    width: int,
+    height: int,
+) -> Outlook:
+    """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs."""
+    pixels = width * height
+    slack = math.sqrt(3 * pixels) * GRID
+    statistics.check_test(0.5, alpha, "holm")
+    plan = Plan(sigma=sigma, n=n or 1)
+    if tau is None and radius is not None:
+        tau = float(ndtr((radius + slack) * (1 + 1e-6) / plan.sigma))
+        if radius < 0 or tau >= 1 - 1e-9:
+            raise ArgumentError(f"radius={radius} is out of reach at sigma={sigma}: raise sigma or lower the radius.")
+    if tau is None:
+        tau = 0.75 if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
+    statistics.check_test(tau, alpha, "holm")
+    n = n or statistics.smallest_n(tau, alpha, pixels)
+    statistics.check_feasible(n, tau, alpha, pixels)
+    guess = 10
+    needed: dict[str, int | None] = {
+        correction: statistics.votes_needed(n - guess * (correction == "reference"), tau, alpha, pixels, correction)
+        for correction in CORRECTIONS
+    }
+    return Outlook(
+        n=n,
+        tau=tau,
+        sigma=sigma,
+        alpha=alpha,
+        width=width,
+        height=height,
+        radius=max(0.0, statistics.radius(sigma, tau) - slack),
+        largest_radius=max(0.0, float(statistics.radius_by_count(n, sigma, alpha, pixels)[-1]) - slack),
+        smallest_n=statistics.smallest_n(tau, alpha, pixels),
+        largest_tau=statistics.largest_tau(n, alpha, pixels) or 0.5,
+        votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
+    )

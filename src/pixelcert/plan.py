@@ -1,0 +1,89 @@
+"""Plan: what is fixed before the first noisy sample is drawn, and so never chosen by looking at the votes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from .errors import ArgumentError
+
+# The paper's defaults.
+SIGMA = 0.15
+N = 100
+LEVELS: tuple[float, ...] = (50, 25, 10, 5)
+TAU = 0.75
+ALPHA = 0.001
+
+GRID = 2.0**-20  # the step of the grid on which image and noise lie (see pixelcert.noise)
+LARGEST_SIGMA = 1.7  # |x + ε| stays below 16, where float32 still holds every point of the grid
+
+Sign = Literal["signed", "absolute", "positive"]
+Rule = Literal["rank", "percentile"]
+Preset = Literal["default", "reference"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {"sign": "signed", "rule": "rank", "guess": 0},
+    "reference": {"sign": "absolute", "rule": "percentile", "guess": 10},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How samples are drawn and how a map becomes votes.
+
+    `sign` says what is ranked: the values as they are, their magnitudes, or their positive parts.
+    `rule` says what the top K % are (see `pixelcert.ranking`): ``"rank"`` is the paper's equation,
+    ``"percentile"`` the published code's. `guess` samples, the first ones, are also counted apart, for the
+    published test that spends them on guessing each pixel's label.
+    """
+
+    sigma: float = SIGMA
+    n: int = N
+    levels: tuple[float, ...] = LEVELS
+    seed: int = 0
+    sign: Sign = "signed"
+    rule: Rule = "rank"
+    guess: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and 0 < self.sigma <= LARGEST_SIGMA):
+            raise ArgumentError(
+                f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA}]: it is the noise's standard deviation "
+                f"for pixels in [0, 1], such as 0.15."
+            )
+        if not self.n >= 1 or self.n != int(self.n):
+            raise ArgumentError(f"n={self.n} is not a number of samples: use a whole number such as 100.")
+        if not -(2**63) <= self.seed < 2**63 or self.seed != int(self.seed):
+            raise ArgumentError(f"seed={self.seed} is not a whole number of 64 bits: use one such as 0.")
+        check_choice("sign", self.sign, Sign)
+        check_choice("rule", self.rule, Rule)
+        plain = {"sigma": float(self.sigma), "n": int(self.n), "seed": int(self.seed)}
+        for name, value in {**plain, "levels": check_levels(self.levels)}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def make(cls, *, preset: Preset = "default", sign: Sign | None = None, **settings: Any) -> Plan:
+        """A plan from a preset's ranking rules and the given settings; `sign` overrides the preset's."""
+        check_choice("preset", preset, Preset)
+        rules = PRESETS[preset] if sign is None else {**PRESETS[preset], "sign": sign}
+        return cls(**rules, **settings)
+
+
+def check_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    """Levels as a tuple of distinct percentages strictly between 0 and 100, whole ones as `int`."""
+    if not levels:
+        raise ArgumentError("levels is empty: name at least one K in percent, such as levels=(50, 10).")
+    for level in levels:
+        if not 0 < level < 100:
+            raise ArgumentError(f"levels holds {level}: every K is a percentage strictly between 0 and 100.")
+    if len(set(levels)) < len(levels):
+        raise ArgumentError(f"levels={tuple(levels)} names a K twice: name each level once.")
+    return tuple(int(level) if level == int(level) else float(level) for level in levels)
+
+
+def check_choice(argument: str, value: str, choices: object) -> None:
+    """Refuse a `value` that is not one of the strings of the Literal type `choices`."""
+    if value not in get_args(choices):
+        raise ArgumentError(f"{argument}={value!r} is not known: choose one of {', '.join(get_args(choices))}.")

@@ -1,0 +1,43 @@
+"""Provenance: where votes came from. Nothing here changes what they mean; it lets anyone find them again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+LIBRARIES = ("pixelcert", "torch", "torchvision", "numpy")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was explained, by what, and on which machine."""
+
+    method: str
+    params: Mapping[str, Any]
+    layer: str
+    model: str
+    weights: str  # SHA-256 of the parameters, "" where the explainer is a black box
+    image: str  # SHA-256 of the image as certified
+    image_name: str
+    target: int
+    target_name: str
+    device: str
+    precision: str
+    batch_size: int
+    versions: Mapping[str, str] = field(default_factory=lambda: {name: version(name) for name in LIBRARIES})
+
+    def differences(self, other: Provenance) -> list[str]:
+        """What makes the two explain different things, as sentences; machine, versions and file name may differ."""
+        names = ("method", "params", "layer", "model", "weights", "image", "target")
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [f"{name} was {mine!r}, now {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
+
+
+def sha256(*parts: bytes | memoryview) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,284 @@
+"""The loop: noise → explainer → ranking → counts. The only expensive part, and its whole result is `Votes`.
+
+Memory is O(levels × pixels) besides one batch, whatever n is, and nothing leaves the device until the end.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from . import statistics
+from .errors import ArgumentError, ExplainerError, PixelcertWarning
+from .explainer import Explainer, check_target, choose_batch_size, describe, device_of, explain
+from .image import check_image, image_hash, to_photo
+from .noise import noisy, snap
+from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign
+from .provenance import Provenance
+from .ranking import count_votes
+from .statistics import Correction
+from .votes import Votes
+
+if TYPE_CHECKING:
+    from .certificate import Certificate
+
+Progress = Callable[[int, int], None]  # (samples counted, samples planned)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with the `votes` counted so far. They cannot be certified, but saved and resumed to the planned n."""
+
+    def __init__(self, votes: Votes) -> None:
+        super().__init__(f"{votes.counted} of {votes.plan.n} samples counted")
+        self.votes = votes
+
+
+class SamplingError(ExplainerError):
+    """The explainer raised an error midway. `votes` holds what was counted before, to be resumed."""
+
+    def __init__(self, message: str, votes: Votes) -> None:
+        super().__init__(message)
+        self.votes = votes
+
+
+def certify(
+    explainer: Explainer,
+    image: Tensor | NDArray[np.floating],
+    target: int,
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+    correction: Correction | None = None,
+    **settings: Any,
+) -> Certificate:
+    """Sample and certify in one call; `settings` are those of `sample`."""
+    votes = sample(explainer, image, target, tau=tau, alpha=alpha, **settings)
+    return votes.certify(tau, alpha, correction=correction)
+
+
+def sample(
+    explainer: Explainer,
+    image: Tensor | NDArray[np.floating],
+    target: int,
+    *,
+    sigma: float = SIGMA,
+    n: int = N,
+    levels: Sequence[float] = LEVELS,
+    seed: int = 0,
+    sign: Sign | None = None,
+    preset: Preset = "default",
+    tau: float | None = TAU,
+    alpha: float = ALPHA,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    image_name: str = "",
+    progress: Progress | None = None,
+) -> Votes:
+    """Explain `n` noisy copies of `image` and count, per level and pixel, how often it is in the top K %.
+
+    Args:
+        explainer: any callable ``(images (B, C, H, W), targets (B,)) → maps``.
+        image: (C, H, W) in [0, 1], before normalisation: the space in which noise is added and the radius holds.
+        target: the class to explain, the same for every sample.
+        sigma: standard deviation of the noise. A larger one certifies a larger radius, and fewer pixels.
+        levels: K in percent, in any order.
+        sign: rank the maps "signed", by "absolute" value, or by "positive" part; by default as the preset says.
+        preset: "default", or "reference" to reproduce the published code's ranking and test.
+        tau, alpha: the certificate to be asked for, so that an n too small for it is refused before sampling; votes
+            do not depend on them. ``tau=None`` skips the check.
+        batch_size: noisy images per call of the explainer; chosen by default, halved when memory runs out.
+        progress: called with (samples counted, samples planned) after every batch.
+
+    Raises:
+        Interrupted: on Ctrl-C, carrying the votes counted so far.
+    """
+    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=tuple(levels), seed=seed)
+    where = {"batch_size": batch_size, "device": device, "image_name": image_name, "progress": progress}
+    return sample_plan(plan, explainer, image, target, tau=tau, alpha=alpha, **where)  # type: ignore[arg-type]
+
+
+def sample_plan(
+    plan: Plan,
+    explainer: Explainer,
+    image: Tensor | NDArray[np.floating],
+    target: int,
+    *,
+    tau: float | None = TAU,
+    alpha: float = ALPHA,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    image_name: str = "",
+    progress: Progress | None = None,
+) -> Votes:
+    """`sample`, with its settings in a `Plan`."""
+    clean = _prepare(explainer, image, device)
+    if tau is not None:
+        pixels = clean.shape[1] * clean.shape[2]
+        correction: Correction = "reference" if plan.guess else "holm"
+        statistics.check_feasible(plan.n, tau, alpha, pixels, correction, plan.guess)
+    target = check_target(explainer, target)
+    size = _check_batch_size(batch_size) or choose_batch_size(explainer, clean)
+    empty = _empty_votes(plan, clean, _provenance(explainer, clean, target, size, image_name))
+    return _count_all(empty, explainer, clean, progress)
+
+
+def resume(
+    votes: Votes,
+    explainer: Explainer,
+    image: Tensor | NDArray[np.floating],
+    *,
+    batch_size: int | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Votes:
+    """Count the planned samples that `votes` lacks; the same votes as without the interruption.
+
+    Refuses an image, model or method other than the one the votes came from.
+    """
+    clean = _prepare(explainer, image, device)
+    size = _check_batch_size(batch_size) or votes.provenance.batch_size
+    now = _provenance(explainer, clean, votes.provenance.target, size, votes.provenance.image_name)
+    if differences := votes.provenance.differences(now):
+        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(differences)}. Sample anew, or give the same.")
+    return _count_all(replace(votes, provenance=now), explainer, clean, progress)
+
+
+# ── The loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Votes on the device. Adding makes a new value, so an interruption never sees half a batch counted."""
+
+    counted: int
+    ones: Tensor  # (levels, H·W) int32
+    zeros: Tensor
+    guess_ones: Tensor
+    predictions: Tensor | None  # (classes,) int32
+
+    @classmethod
+    def of(cls, votes: Votes, device: torch.device) -> _Counts:
+        def put(array: NDArray[np.int32] | None) -> Tensor:
+            levels = len(votes.plan.levels)
+            flat = np.zeros((levels, votes.pixels), np.int32) if array is None else array.reshape(levels, -1)
+            return torch.tensor(flat, device=device)
+
+        classes = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
+        return cls(votes.counted, put(votes.ones), put(votes.zeros), put(votes.guess_ones), classes)
+
+    def plus(self, maps: Tensor, logits: Tensor | None, plan: Plan) -> _Counts:
+        """These counts and those of a batch of maps (B, H, W)."""
+        flat = maps.flatten(1)
+        ones, zeros = count_votes(flat, plan.levels, plan.sign, plan.rule)
+        guess_ones = self.guess_ones
+        if (guessing := flat[: max(0, plan.guess - self.counted)]).numel():
+            guess_ones = guess_ones + count_votes(guessing, plan.levels, plan.sign, plan.rule)[0]
+        predictions = self.predictions
+        if logits is not None:
+            answers = torch.bincount(logits.argmax(dim=1), minlength=logits.shape[1]).to(torch.int32)
+            predictions = answers if predictions is None else predictions + answers
+        return _Counts(self.counted + len(maps), self.ones + ones, self.zeros + zeros, guess_ones, predictions)
+
+    def to_votes(self, votes: Votes, batch_size: int) -> Votes:
+        def fetch(counts: Tensor) -> NDArray[np.int32]:
+            array: NDArray[np.int32] = counts.cpu().numpy().reshape(-1, *votes.size)
+            return array
+
+        return replace(
+            votes,
+            provenance=replace(votes.provenance, batch_size=batch_size),
+            counted=self.counted,
+            ones=fetch(self.ones),
+            zeros=fetch(self.zeros),
+            guess_ones=fetch(self.guess_ones) if votes.plan.guess else None,
+            predictions=None if self.predictions is None else self.predictions.cpu().numpy(),
+        )
+
+
+def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Progress | None) -> Votes:
+    """Every planned sample that is missing. Batches start at multiples of the batch size, resumed or not."""
+    plan, target, batch_size = votes.plan, votes.provenance.target, votes.provenance.batch_size
+    counts = _Counts.of(votes, clean.device)
+    try:
+        while counts.counted < plan.n:
+            indices = range(counts.counted, min(counts.counted + batch_size, plan.n))
+            try:
+                maps, logits = explain(explainer, noisy(clean, plan.sigma, plan.seed, indices), target)
+                if counts.counted == 0 and bool(maps.isnan().all()):
+                    raise ExplainerError("the explainer returned NaN everywhere: check the model and its weights.")
+                counts = counts.plus(maps, logits, plan)
+            except (RuntimeError, MemoryError) as error:
+                if batch_size == 1 or not _out_of_memory(error):
+                    raise
+                batch_size //= 2
+                continue
+            if progress is not None:
+                progress(counts.counted, plan.n)
+    except KeyboardInterrupt:
+        raise Interrupted(counts.to_votes(votes, batch_size)) from None
+    except Exception as error:
+        if counts.counted == 0:
+            raise
+        raise SamplingError(
+            f"the explainer failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
+            f"mend the cause and resume from the votes this error carries.",
+            counts.to_votes(votes, batch_size),
+        ) from error
+    done = counts.to_votes(votes, batch_size)
+    _warn_if_silent(done)
+    return done
+
+
+def _prepare(explainer: Explainer, image: Tensor | NDArray[np.floating], device: torch.device | str | None) -> Tensor:
+    channels = getattr(getattr(explainer, "model", None), "channels", None)
+    checked = check_image(image, channels)
+    return snap(checked.to(device or device_of(explainer, checked)))
+
+
+def _check_batch_size(batch_size: int | None) -> int | None:
+    if batch_size is not None and batch_size < 1:
+        raise ArgumentError(f"batch_size={batch_size} is not a number of images: use 1 or more, or leave it out.")
+    return batch_size
+
+
+def _provenance(explainer: Explainer, clean: Tensor, target: int, batch_size: int, image_name: str) -> Provenance:
+    cuda = clean.device.type == "cuda"
+    names = getattr(getattr(explainer, "model", None), "classes", None)
+    return Provenance(
+        **describe(explainer),
+        image=image_hash(clean),
+        image_name=image_name,
+        target=target,
+        target_name=str(names[target]) if names else "",
+        device=torch.cuda.get_device_name(clean.device) if cuda else clean.device.type,
+        precision="tf32" if cuda and torch.backends.cudnn.allow_tf32 else "float32",
+        batch_size=batch_size,
+    )
+
+
+def _empty_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
+    zeros = np.zeros((len(plan.levels), *clean.shape[1:]), dtype=np.int32)
+    return Votes(plan, provenance, clean.shape[0], 0, zeros, zeros, photo=to_photo(clean))
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)  # torch's CPU allocator
+
+
+def _warn_if_silent(votes: Votes) -> None:
+    if votes.ones.max() == 0 and votes.zeros.max() == 0:
+        warnings.warn(
+            "every map was constant at its threshold, so no pixel got a vote and everything abstains: the explainer "
+            "may not depend on the image, or its ReLU may have left only zeros.",
+            PixelcertWarning,
+            stacklevel=4,
+        )

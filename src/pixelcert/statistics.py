@@ -1,0 +1,173 @@
+"""How many votes it takes: exact binomial thresholds, corrections, bounds, feasibility. Pure, no torch.
+
+Notation: N pixels, n noisy samples, p_i the probability that pixel i has a label under noise, X_i ~ Bin(n, p_i)
+its votes. "Certified" means p_i > τ with simultaneous confidence 1 - α; the smoothed map's majority label then
+stays the same for every perturbation of ℓ2 norm below σ·Φ⁻¹(τ). Pixels may depend on one another in any way.
+
+Corrections, for claiming many labels at once:
+
+- ``"holm"``: all pixels of one level, two-sided, stepping down: pixels already certified stop counting.
+- ``"bonferroni"``: the same without stepping down.
+- ``"joint"``: all pixels of any number of levels together.
+- ``"reference"``: the published code's test, which guesses each label from `guess` samples and tests the others.
+- ``"none"``: one pixel chosen before looking. For study only: over a whole map, α does not hold.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, betaincinv, ndtri
+
+from .errors import ArgumentError, InfeasibleError
+from .plan import check_choice
+
+Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
+
+_SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
+
+
+def check_test(tau: float, alpha: float, correction: Correction) -> None:
+    """Refuse a test that has no meaning."""
+    if not 0.5 <= tau < 1:
+        raise ArgumentError(f"tau={tau} is outside [0.5, 1): it is the probability a pixel's label must exceed.")
+    if not 0 < alpha < 1:
+        raise ArgumentError(f"alpha={alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001.")
+    check_choice("correction", correction, Correction)
+
+
+# ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tail(k: int, n: int, p: float) -> float:
+    """P(X ≥ k) for X ~ Bin(n, p), as the regularised incomplete beta function: no sum, no cancellation.
+
+    >>> round(tail(3, 4, 0.5), 4)
+    0.3125
+    """
+    if k <= 0:
+        return 1.0
+    return float(betainc(k, n - k + 1, p)) if k <= n else 0.0
+
+
+def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -> int | None:
+    """The smallest k > n/2 with ``ways·P_τ(X ≥ k) + flips·P_τ(X ≤ n-k) ≤ alpha``; None if no k will do.
+
+    `ways` counts the pixels that might gather k votes at p = τ, `flips` those that might gather k votes for the
+    opposite of a true label.
+    """
+    low, high = n // 2 + 1, n + 1  # the sum falls as k grows, so bisect
+    while low < high:
+        k = (low + high) // 2
+        if (ways * tail(k, n, tau) + flips * tail(k, n, 1 - tau)) * _SLACK <= alpha:
+            high = k
+        else:
+            low = k + 1
+    return low if low <= n else None
+
+
+def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:
+    """How many of n votes certify a pixel's label (under "holm", before the first step down); None if n is too few.
+
+    >>> votes_needed(100, 0.75, 0.001, 224 * 224), votes_needed(100, 0.75, 0.001, 224 * 224, "joint")
+    (96, 97)
+    """
+    ways, flips = {
+        "holm": (pixels, pixels),
+        "bonferroni": (pixels, pixels),
+        # Top-K sets are nested: a false 1 at any K implies one at the largest K with p ≤ τ, a false 0 likewise.
+        "joint": (2 * pixels, 0),
+        "reference": (pixels, 0),
+        "none": (1, 1),
+    }[correction]
+    return threshold(n, tau, alpha, ways, flips)
+
+
+def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> int | None:
+    """Holm's threshold for pixels whose larger counts are `votes`. Valid under any dependence between them.
+
+    With r labels certified, the other N - r are tested with ``(N-r)·P_τ(X ≥ k) + N·P_τ(X ≤ n-k) ≤ alpha``; the
+    second term stays whole because a certified label may still have the wrong sign.
+    """
+    pixels = votes.size
+    k = votes_needed(n, tau, alpha, pixels, "holm")
+    certified = 0
+    while k is not None and certified < (now := int((votes >= k).sum())) < pixels:
+        certified = now
+        k = threshold(n, tau, alpha, ways=pixels - certified, flips=pixels)
+    return k
+
+
+def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int | None:
+    """Votes for label 1 at any number of levels together, when no 0 is claimed: nested, so one way a pixel."""
+    return threshold(n, tau, alpha, ways=pixels)
+
+
+def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
+    """Votes for the model's most frequent class, with no samples spent on guessing it.
+
+    Over classes of probability at most τ that sum to 1, ΣP(X_c ≥ k) ≤ P_τ(X ≥ k) / τ.
+    """
+    return threshold(n, tau, alpha, ways=1 / tau)
+
+
+# ── Radii ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def radius(sigma: float, probability: float) -> float:
+    """σ·Φ⁻¹(p), rounded down; 0 where p ≤ 1/2.
+
+    >>> round(radius(0.15, 0.75), 4)
+    0.1012
+    """
+    return max(0.0, sigma * float(ndtri(probability)) / _SLACK)
+
+
+def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int = 1) -> NDArray[np.float64]:
+    """The certified radius of a pixel with 0…n votes for its majority label, for all τ at once: (n + 1,).
+
+    From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
+    """
+    counts = np.arange(1, n + 1, dtype=np.float64)
+    bounds = betaincinv(counts, n - counts + 1, alpha / (2 * pixels * levels)) / _SLACK
+    return np.array([0.0, *(radius(sigma, float(bound)) for bound in bounds)])
+
+
+# ── Feasibility ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def smallest_n(tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int:
+    """The fewest samples with which any pixel can be certified.
+
+    >>> [smallest_n(tau, 0.001, 224 * 224) for tau in (0.75, 0.9, 0.95)]
+    [62, 169, 346]
+    """
+    n = 1
+    while votes_needed(n, tau, alpha, pixels, correction) is None:
+        n += 1
+    return n
+
+
+def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bonferroni") -> float | None:
+    """The largest τ, to four decimals and rounded down, at which n unanimous votes certify; None if none does."""
+    feasible = [t for t in range(5000, 10000) if votes_needed(n, t / 10000, alpha, pixels, correction) is not None]
+    return max(feasible) / 10000 if feasible else None
+
+
+def check_feasible(
+    n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni", guess: int = 0
+) -> None:
+    """Refuse a test under which even a unanimous vote certifies nothing. `guess` samples are not tested."""
+    check_test(tau, alpha, correction)
+    tested = max(n - guess, 0)
+    if votes_needed(tested, tau, alpha, pixels, correction) is not None:
+        return
+    needed = smallest_n(tau, alpha, pixels, correction) + guess
+    best = largest_tau(tested, alpha, pixels, correction)
+    other = f", or lower tau to {best} at most" if best else ""
+    raise InfeasibleError(
+        f"n={n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, even if all agree: "
+        f"raise n to at least {needed}{other}."
+    )

@@ -1,0 +1,215 @@
+"""What the command line prints: progress, tables in plain words, JSON, notes and errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from .certificate import Certificate
+    from .methods.method import Method
+    from .outlook import Outlook
+
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+
+class Result(NamedTuple):
+    """A certificate and the files that hold it."""
+
+    certificate: Certificate
+    votes: Path
+    picture: Path | None
+
+
+def say(text: str) -> None:
+    _err.print(escape(text))
+
+
+def say_error(text: str) -> None:
+    _err.print(f"[bold red]error:[/] {escape(text)}")
+
+
+def print_warnings_as_notes() -> None:
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        _err.print(f"[yellow]note:[/] {escape(str(message))}")
+
+    warnings.showwarning = note
+
+
+def status(text: str) -> AbstractContextManager[object]:
+    return _err.status(text)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A bar with the time left for each image: ``track(name)`` makes the callback that the library calls."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("samples, left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_err) as bars:
+
+        def track(name: str) -> Callable[[int, int], None]:
+            task = bars.add_task(escape(name), total=None)
+            return lambda done, total: bars.update(task, completed=done, total=total)
+
+        yield track
+
+
+def print_json(value: Any) -> None:
+    _out.print_json(json.dumps(value), highlight=False)
+
+
+# ── Certificates ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_results(results: Sequence[Result], as_json: bool) -> None:
+    if as_json:
+        print_json([_result_as_dict(result) for result in results])
+        return
+    table = Table(title="Certified pixels", title_justify="left", title_style="bold")
+    table.add_column("image, class")
+    table.add_column("K", justify="right")
+    for heading in ("robustly in", "robustly out", "abstain"):
+        table.add_column(heading, justify="right")
+    for certificate, _, _ in results:
+        source = certificate.votes.provenance
+        name = f"{source.image_name or 'image'}, {source.target_name or source.target}"
+        for row, level in enumerate(certificate.levels):
+            shares = (f"{share:.1f} %" for share in certificate.shares(level))
+            last = row == len(certificate.levels) - 1
+            table.add_row(escape(name) if row == 0 else "", f"{level} %", *shares, end_section=last)
+    _out.print(table)
+    for certificate in {result.certificate.radius: result.certificate for result in results}.values():
+        _out.print(_promise(certificate))
+    for result in results:
+        if prediction := _prediction(result.certificate):
+            _out.print(f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}")
+        _out.print(f"  {escape(str(result.votes))}" + (f"  {escape(str(result.picture))}" if result.picture else ""))
+
+
+def _promise(certificate: Certificate) -> str:
+    """What is guaranteed, for a person."""
+    votes, radius = certificate.votes, certificate.radius
+    everywhere = 255 * radius / math.sqrt(votes.channels * votes.pixels)
+    if certificate.correction == "none":
+        return "[yellow]No correction: for study only. Over a whole map these labels carry no confidence.[/]"
+    return (
+        f"With confidence {100 * (1 - certificate.alpha):g} %, a pixel robustly in (out) keeps being in (outside) the "
+        f"top K % for the majority of noisy copies, however the image changes by less than R = {_down(radius)} in ℓ2: "
+        f"{_down(255 * radius, 1)} grey levels on one value, or {_down(everywhere, 3)} on all of them."
+    )
+
+
+def _prediction(certificate: Certificate) -> str | None:
+    prediction = certificate.prediction
+    if prediction is None:
+        return None
+    source = certificate.votes.provenance
+    name = (
+        source.target_name
+        if prediction.target == source.target and source.target_name
+        else f"class {prediction.target}"
+    )
+    needed = f"{prediction.votes_needed} are needed" if prediction.votes_needed else "n is too small for that"
+    verdict = "certified" if prediction.certified else f"not certified, {needed}"
+    return f"the model answers {name} in {prediction.votes} of {certificate.votes.plan.n} noisy copies ({verdict})"
+
+
+def _result_as_dict(result: Result) -> dict[str, Any]:
+    certificate = result.certificate
+    plan, prediction = certificate.votes.plan, certificate.prediction
+    return {
+        "votes": str(result.votes),
+        "picture": str(result.picture) if result.picture else None,
+        "radius": certificate.radius,
+        "tau": certificate.tau,
+        "alpha": certificate.alpha,
+        "correction": certificate.correction,
+        "levels": {
+            str(level): {
+                **certificate.shares(level)._asdict(),
+                "certified": certificate.percent_certified(level),
+                "votes_needed": certificate.votes_needed[level],
+            }
+            for level in certificate.levels
+        },
+        "prediction": prediction._asdict() if prediction else None,
+        "plan": asdict(plan),
+        "provenance": asdict(certificate.votes.provenance),
+    }
+
+
+# ── Plans, models, methods ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_outlook(outlook: Outlook, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(outlook))
+        return
+    test = f"σ = {outlook.sigma:g}, τ = {_down(outlook.tau)}, α = {outlook.alpha:g}"
+    _out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
+    _out.print(f"Every certified pixel holds within R = {_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
+    _out.print(f"A single pixel's own radius can reach {_down(outlook.largest_radius)}, when all votes agree.")
+    _out.print(
+        f"τ = {_down(outlook.tau)} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
+    )
+    table = Table("claim", "votes needed")
+    meanings = {
+        "holm": "one level, all pixels (holm, first step; default)",
+        "bonferroni": "one level, all pixels (bonferroni)",
+        "joint": "all levels together (joint)",
+        "reference": f"the published test, of {max(outlook.n - 10, 0)} after its guess (reference)",
+        "none": "one pixel chosen before looking (none; study only)",
+        "prediction": "the predicted class, beside the pixels",
+    }
+    for claim, needed in outlook.votes_needed.items():
+        table.add_row(meanings[claim], "impossible" if needed is None else f"{needed}")
+    _out.print(table)
+
+
+def show_models(names: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print_json(list(names))
+        return
+    from .models.loading import PAPER_MODELS
+
+    _out.print(f"[bold]{names[0]}[/]  embedded with pixelcert\\[demo], real weights, no download")
+    _out.print(f"[bold]{', '.join(PAPER_MODELS)}[/]  the paper's five")
+    _out.print(f"Others of torchvision: {', '.join(name for name in names[1:] if name not in PAPER_MODELS)}")
+    _out.print("Your own: --model package.module:function, a function that returns a pixelcert.Classifier")
+
+
+def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
+    if as_json:
+        rows = (
+            {"title": m.title, "family": m.family, "layers": m.layers, "parameters": m.parameters()} for m in methods
+        )
+        print_json({m.name: {**row, "citation": m.citation} for m, row in zip(methods, rows, strict=True)})
+        return
+    table = Table("name", "method", "family", "layers", "parameters", "citation")
+    for method in methods:
+        layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
+        parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items())
+        table.add_row(method.name, method.title, method.family, layers, parameters or "–", method.citation)
+    _out.print(table)
+
+
+def _down(value: float, digits: int = 4) -> str:
+    """A number rounded down, so that no promise grows by printing it."""
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"

@@ -1,0 +1,169 @@
+"""Votes: the whole result of sampling, as integer counts per level and pixel.
+
+Everything a certificate says is a cheap pure function of these counts, so τ, α and the correction can be changed
+later without sampling again. Methods that lead right on the road (`certify`, `resume`) import when they are called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import statistics
+from .errors import ArgumentError, IncompleteVotesError, VotesFileError
+from .files import read_arrays, write_arrays
+from .plan import ALPHA, GRID, TAU, Plan
+from .provenance import Provenance
+from .statistics import Correction
+
+if TYPE_CHECKING:
+    from .certificate import Certificate
+
+KIND, VERSION = "pixelcert votes", 1
+_ARRAYS = ("ones", "zeros", "guess_ones", "predictions", "photo")
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """Counts of the first `counted` of the `plan.n` planned samples. A frozen value: nothing changes it.
+
+    Per level of `plan.levels`, `ones` and `zeros` say how often each pixel was in the top K % and outside it; a
+    sample in which it was tied at the threshold or NaN adds to neither.
+    """
+
+    plan: Plan
+    provenance: Provenance
+    channels: int
+    counted: int
+    ones: NDArray[np.int32]  # (levels, H, W)
+    zeros: NDArray[np.int32]  # (levels, H, W)
+    guess_ones: NDArray[np.int32] | None = None  # (levels, H, W), of the first `plan.guess` samples
+    predictions: NDArray[np.int32] | None = None  # (classes,), how often each class was the model's answer
+    photo: NDArray[np.uint8] | None = None  # (H, W, 3), for pictures only
+
+    def __post_init__(self) -> None:
+        shape = (len(self.plan.levels), *self.ones.shape[1:])
+        if self.ones.ndim != 3 or self.ones.shape != shape or self.zeros.shape != shape:
+            raise ArgumentError(
+                f"ones {self.ones.shape} and zeros {self.zeros.shape} do not hold one count per pixel for each "
+                f"of the {len(self.plan.levels)} levels: both are (levels, H, W)."
+            )
+        low = min(self.ones.min(), self.zeros.min())
+        if not 0 <= self.counted <= self.plan.n or low < 0 or (self.ones + self.zeros).max() > self.counted:
+            raise ArgumentError(f"ones and zeros hold more votes than the {self.counted} samples counted.")
+        for name in _ARRAYS:
+            if (array := getattr(self, name)) is not None:
+                array.setflags(write=False)
+
+    # ── What they say ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def complete(self) -> bool:
+        return self.counted == self.plan.n
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(H, W) of the image and of every map."""
+        return self.ones.shape[1], self.ones.shape[2]
+
+    @property
+    def pixels(self) -> int:
+        return self.size[0] * self.size[1]
+
+    @property
+    def grid_slack(self) -> float:
+        """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
+        return math.sqrt(self.channels * self.pixels) * GRID
+
+    def index(self, level: float) -> int:
+        """Where `level` is in the counts."""
+        if level not in self.plan.levels:
+            raise ArgumentError(
+                f"level {level} was not sampled: choose one of {', '.join(map(str, self.plan.levels))}."
+            )
+        return self.plan.levels.index(level)
+
+    def smoothed(self, level: float) -> NDArray[np.float64]:
+        """SS, the smoothed sparsified map: the share of samples in which each pixel was in the top K %, (H, W)."""
+        share: NDArray[np.float64] = self.ones[self.index(level)] / max(self.counted, 1)
+        return share
+
+    def require_complete(self) -> None:
+        if not self.complete:
+            raise IncompleteVotesError(
+                f"{self.counted} of the {self.plan.n} planned samples are counted, and a fixed-n test must not be "
+                f"read early: finish them with votes.resume(explainer, image) or `pixelcert certify --resume`."
+            )
+
+    def certify(
+        self,
+        tau: float = TAU,
+        alpha: float = ALPHA,
+        *,
+        levels: Sequence[float] | None = None,
+        correction: Correction | None = None,
+    ) -> Certificate:
+        """Label every pixel 1, 0 or ABSTAIN; see `pixelcert.certificate.certify_votes`."""
+        from .certificate import certify_votes
+
+        return certify_votes(self, tau, alpha, levels=levels, correction=correction)
+
+    def radius_map(self, level: float, alpha: float = ALPHA, *, joint: bool = False) -> NDArray[np.float64]:
+        """The radius within which each pixel provably keeps its majority label at `level`: (H, W), 0 for none.
+
+        With probability at least 1 - alpha over the noise, every value is right, for all pixels and all τ together;
+        `joint` extends this to all sampled levels.
+        """
+        self.require_complete()
+        statistics.check_test(TAU, alpha, "joint")
+        votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
+        levels = len(self.plan.levels) if joint else 1
+        by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)
+        radii: NDArray[np.float64] = np.maximum(by_count - self.grid_slack, 0.0)[votes]
+        return radii
+
+    # ── Going on ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def resume(self, explainer: Any, image: Any, **settings: Any) -> Votes:
+        """Count the planned samples that are missing; see `pixelcert.sampling.resume`."""
+        from .sampling import resume
+
+        return resume(self, explainer, image, **settings)
+
+    # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, path: str | Path) -> Path:
+        """Write one `.safetensors` file, atomically. Equal votes make equal files."""
+        header = {
+            "about": "ones and zeros: per level of plan.levels and pixel, how many of the counted noisy samples had "
+            "the pixel in the top K percent of the attribution map, and outside it.",
+            "plan": asdict(self.plan),
+            "provenance": asdict(self.provenance),
+            "channels": self.channels,
+            "counted": self.counted,
+        }
+        small = np.min_scalar_type(self.plan.n)  # counts fit in it: a file of n = 100 takes one byte each
+        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
+        arrays = {name: array if name == "photo" else array.astype(small) for name, array in arrays.items()}
+        return write_arrays(path, KIND, VERSION, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Votes:
+        """Read what `save` wrote."""
+        header, arrays = read_arrays(path, KIND, VERSION)
+        counts: dict[str, Any] = {
+            name: array if name == "photo" else array.astype(np.int32) for name, array in arrays.items()
+        }
+        try:
+            plan = Plan(**{**header["plan"], "levels": tuple(header["plan"]["levels"])})
+            known = {field.name for field in fields(Provenance)}
+            provenance = Provenance(**{name: header["provenance"][name] for name in known})
+            return cls(plan, provenance, header["channels"], header["counted"], **counts)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
