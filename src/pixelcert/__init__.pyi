@@ -15,6 +15,7 @@ from .explainer import Explainer as Explainer
 from .explainer import Explanation as Explanation
 from .image import load_image as load_image
 from .methods import METHODS as METHODS
+from .methods import Method as Method
 from .methods import method as method
 from .models import Classifier as Classifier
 from .models import load_model as load_model

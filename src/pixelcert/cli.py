@@ -16,7 +16,7 @@ from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .methods.method import Method
+    from .methods.base import Method
     from .models import Classifier
     from .votes import Votes
 
@@ -120,6 +120,28 @@ def show(
         for path, one in zip(votes, loaded, strict=True)
     ]
     terminal.show_results(results, as_json)
+
+
+@app.command()
+def report(
+    votes: Annotated[list[Path], typer.Argument(help="Votes files that `certify` left.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    tau: Tau = TAU,
+    alpha: Alpha = ALPHA,
+    level: Levels = None,
+    correction: Correction = None,
+) -> None:
+    """Write one self-contained HTML page about saved votes."""
+    from .files import write_atomically
+    from .report import certificate_page
+    from .votes import Votes
+
+    certificates = [
+        Votes.load(path).certify(tau, alpha, levels=level, correction=correction)  # type: ignore[arg-type]
+        for path in votes
+    ]
+    write_atomically(out, certificate_page(certificates).encode())
+    terminal.say(f"{out}: {len(certificates)} certificates")
 
 
 @app.command()

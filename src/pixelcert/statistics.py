@@ -15,6 +15,7 @@ Corrections, for claiming many labels at once:
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -133,6 +134,15 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
     counts = np.arange(1, n + 1, dtype=np.float64)
     bounds = betaincinv(counts, n - counts + 1, alpha / (2 * pixels * levels)) / _SLACK
     return np.array([0.0, *(radius(sigma, float(bound)) for bound in bounds)])
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A number rounded down, so that no promise grows by printing it.
+
+    >>> rounded_down(0.10089)
+    '0.1008'
+    """
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
 
 
 # ── Feasibility ───────────────────────────────────────────────────────────────────────────────────────────────────

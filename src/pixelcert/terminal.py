@@ -18,7 +18,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from .certificate import Certificate
-    from .methods.method import Method
+    from .methods.base import Method
     from .outlook import Outlook
 
 _out = Console(highlight=False)
@@ -105,14 +105,17 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
 
 def _promise(certificate: Certificate) -> str:
     """What is guaranteed, for a person."""
+    from .statistics import rounded_down
+
     votes, radius = certificate.votes, certificate.radius
     everywhere = 255 * radius / math.sqrt(votes.channels * votes.pixels)
     if certificate.correction == "none":
         return "[yellow]No correction: for study only. Over a whole map these labels carry no confidence.[/]"
     return (
         f"With confidence {100 * (1 - certificate.alpha):g} %, a pixel robustly in (out) keeps being in (outside) the "
-        f"top K % for the majority of noisy copies, however the image changes by less than R = {_down(radius)} in ℓ2: "
-        f"{_down(255 * radius, 1)} grey levels on one value, or {_down(everywhere, 3)} on all of them."
+        f"top K % for the majority of noisy copies, however the image changes by less than "
+        f"R = {rounded_down(radius)} in ℓ2: {rounded_down(255 * radius, 1)} grey levels on one value, or "
+        f"{rounded_down(everywhere, 3)} on all of them."
     )
 
 
@@ -162,12 +165,14 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     if as_json:
         print_json(asdict(outlook))
         return
-    test = f"σ = {outlook.sigma:g}, τ = {_down(outlook.tau)}, α = {outlook.alpha:g}"
+    from .statistics import rounded_down
+
+    test = f"σ = {outlook.sigma:g}, τ = {outlook.tau:.4f}, α = {outlook.alpha:g}"
     _out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
-    _out.print(f"Every certified pixel holds within R = {_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
-    _out.print(f"A single pixel's own radius can reach {_down(outlook.largest_radius)}, when all votes agree.")
+    _out.print(f"Every certified pixel holds within R = {rounded_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
+    _out.print(f"A single pixel's own radius can reach {rounded_down(outlook.largest_radius)}, when all votes agree.")
     _out.print(
-        f"τ = {_down(outlook.tau)} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
+        f"τ = {outlook.tau:.4f} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
     )
     table = Table("claim", "votes needed")
     meanings = {
@@ -208,8 +213,3 @@ def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
         parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items())
         table.add_row(method.name, method.title, method.family, layers, parameters or "–", method.citation)
     _out.print(table)
-
-
-def _down(value: float, digits: int = 4) -> str:
-    """A number rounded down, so that no promise grows by printing it."""
-    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ..certificate import Certificate
+from ..statistics import rounded_down
 from .palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours, paint_labels, paint_overlay
 
 _COLUMNS = 4
@@ -127,12 +128,11 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
 def guarantee(certificate: Certificate) -> str:
     """The settings and the promise in one line."""
     plan = certificate.votes.plan
-    radius = math.floor(certificate.radius * 1e4) / 1e4
     if certificate.correction == "none":
         promise = "no correction for many pixels: for study only, no confidence over the map"
     else:
         promise = f"labels keep their majority within R with confidence {100 * (1 - certificate.alpha):g} %"
-    return (
-        f"R = {radius:.4f} (ℓ2, pixels in [0, 1])   σ = {plan.sigma:g}   n = {plan.n}   τ = {certificate.tau:g}   "
-        f"α = {certificate.alpha:g}   {certificate.correction}   |   {promise}"
-    )
+    radius = f"R = {rounded_down(certificate.radius)} (ℓ2, pixels in [0, 1])"
+    noise = f"σ = {plan.sigma:g}   n = {plan.n}"
+    test = f"τ = {certificate.tau:g}   α = {certificate.alpha:g}   {certificate.correction}"
+    return "   ".join((radius, noise, test, "|", promise))

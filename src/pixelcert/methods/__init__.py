@@ -8,9 +8,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..models import Classifier
+from .base import Method as Method
 from .grad import Grad
 from .grad_cam import GradCAM
-from .method import Method
 
 METHODS: Mapping[str, type[Method]] = MappingProxyType({kind.name: kind for kind in (Grad, GradCAM)})
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation
-from .method import Method, target_logits
+from .base import Method, target_logits
 
 
 @dataclass(frozen=True)

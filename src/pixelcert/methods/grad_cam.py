@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..explainer import Explanation
 from ..models.split import as_maps
-from .method import Method, target_logits
+from .base import Method, target_logits
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,30 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint bench clean
+
+demo: $(INSTALLED)  ## certify the embedded photographs: pictures, votes and a page in out/
+	$(BIN)/pixelcert certify --out out
+	$(BIN)/pixelcert report out/*-final.safetensors --out out/report.html
+
+test: $(INSTALLED)  ## run every test
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)  ## overhead, memory and batch dependence of sampling, on this machine
+	$(BIN)/python -m bench.sampling
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

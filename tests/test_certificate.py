@@ -1,0 +1,179 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+import pixelcert as pc
+from pixelcert import statistics
+
+SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, "", "cpu", "float32", 1, {})
+
+
+def votes_of(*ones, n=100, levels=(50,), sigma=0.15, **more):
+    """Votes of one row of pixels per level, every vote that is not for 1 being for 0."""
+    counts = np.array(ones, dtype=np.int32)[:, None, :]
+    return pc.Votes(pc.Plan(sigma=sigma, n=n, levels=levels), SOURCE, 3, n, counts, n - counts, **more)
+
+
+def test_labels_follow_the_votes_needed():
+    k = statistics.votes_needed(100, 0.75, 0.001, 5)
+    certificate = votes_of([100, k, k - 1, 100 - k, 50]).certify(correction="bonferroni")
+    assert certificate.labels[50].tolist() == [[1, 1, pc.ABSTAIN, 0, pc.ABSTAIN]]
+    assert certificate.votes_needed[50] == k
+
+
+def test_undecided_votes_count_for_neither_label():
+    ones = np.full((1, 1, 3), 90, dtype=np.int32)
+    zeros = np.zeros_like(ones)
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 3, 100, zeros, zeros).certify()
+    assert (certificate.labels[50] == pc.ABSTAIN).all()
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 3, 100, ones, zeros).certify()
+    assert set(certificate.labels[50].flatten()) <= {1, pc.ABSTAIN}
+
+
+def test_shares_add_up():
+    shares = votes_of([100, 100, 0, 50]).certify().shares(50)
+    assert shares == pc.Shares(ones=50, zeros=25, abstained=25)
+    assert votes_of([100, 100, 0, 50]).certify().percent_certified(50) == 75
+
+
+def test_overlay_shows_the_smallest_certified_level():
+    certificate = votes_of([100, 100, 0, 100], [100, 0, 0, 60], levels=(50, 10)).certify()
+    assert certificate.overlay.tolist() == [[10, 50, 0, 50]]
+    assert certificate.levels == (50, 10)
+
+
+def test_overlay_holds_for_all_levels_together_even_where_holm_steps_down():
+    """Holm certifies 95 votes at one level once most pixels are; over all levels only 96 will do."""
+    ones = np.r_[np.full(45000, 100), np.full(5176, 95)]
+    certificate = votes_of(ones, levels=(50,)).certify()
+    assert (certificate.labels[50] == 1).all()
+    assert (certificate.overlay == 50).sum() == 45000
+    assert statistics.overlay_votes_needed(100, 0.75, 0.001, 50176) == 96
+
+
+def test_smoothed_map_is_the_share_of_ones():
+    certificate = votes_of([100, 30, 0]).certify()
+    assert certificate.smoothed(50).tolist() == [[1.0, 0.3, 0.0]]
+
+
+@pytest.mark.parametrize(("sigma", "radius"), [(0.15, 0.10), (0.25, 0.17), (0.33, 0.22)])
+def test_radius_is_the_papers(sigma, radius):
+    certificate = votes_of([100], sigma=sigma).certify()
+    assert certificate.radius_on_grid == pytest.approx(sigma * norm.ppf(0.75), rel=1e-8)
+    assert certificate.radius_on_grid < sigma * norm.ppf(0.75)
+    assert round(certificate.radius, 2) == radius
+
+
+def test_radius_gives_up_what_snapping_to_the_grid_may_cost():
+    votes = votes_of(np.full(50176, 100))
+    certificate = votes.certify()
+    assert certificate.radius_on_grid - certificate.radius == pytest.approx(np.sqrt(3 * 50176) * 2**-20)
+    assert round(certificate.radius_on_grid - certificate.radius, 5) == 0.00037
+    by_count = statistics.radius_by_count(100, 0.15, 0.001, 50176)
+    assert votes.radius_map(50).max() == pytest.approx(by_count[-1] - np.sqrt(3 * 50176) * 2**-20)
+
+
+def test_radius_map_grows_with_agreement_and_is_zero_without():
+    radii = votes_of([100, 97, 90, 50, 10, 0]).radius_map(50)[0]
+    assert radii[0] > radii[1] > radii[2] > radii[3] == 0
+    assert radii[0] == radii[5]
+    assert radii[2] == radii[4]
+
+
+def test_radius_map_over_all_levels_is_smaller():
+    votes = votes_of([100], [100], levels=(50, 10))
+    assert votes.radius_map(50, joint=True)[0, 0] < votes.radius_map(50)[0, 0]
+
+
+def test_corrections_are_ordered_from_bold_to_careful():
+    ones = np.r_[np.full(40000, 100), np.arange(86, 100), np.full(10162, 50)]
+    certified = {
+        name: votes_of(ones).certify(correction=name).percent_certified(50)
+        for name in ("none", "holm", "bonferroni", "joint")
+    }
+    assert certified["none"] > certified["holm"] >= certified["bonferroni"] > certified["joint"]
+
+
+def test_prediction_is_certified_beside_the_pixels():
+    counts = np.array([100, 0, 0], dtype=np.int32)
+    certificate = votes_of([100] * 100, predictions=counts).certify()
+    needed = statistics.prediction_votes_needed(100, 0.75, 0.001 / 101)
+    assert certificate.prediction == pc.Prediction(0, 100, needed, True)
+    few = votes_of([100] * 100, predictions=np.array([5, needed - 1, 96 - needed], dtype=np.int32)).certify()
+    assert few.prediction == pc.Prediction(1, needed - 1, needed, False)
+    assert votes_of([100]).certify().prediction is None
+
+
+def test_prediction_takes_its_share_of_alpha_from_the_pixels():
+    n, pixels = 100, 1
+    without = votes_of([0], n=n).certify(0.75, 0.0007, correction="bonferroni").votes_needed[50]
+    beside = votes_of([0], n=n, predictions=np.array([n], dtype=np.int32))
+    with_prediction = beside.certify(0.75, 0.0007, correction="bonferroni").votes_needed[50]
+    assert with_prediction == statistics.votes_needed(n, 0.75, 0.00035, pixels) > without
+
+
+def test_the_fewest_feasible_samples_certify_even_when_the_prediction_cannot_be():
+    predictions = np.array([62], dtype=np.int32)
+    certificate = votes_of(np.full(50176, 62), n=62, predictions=predictions).certify()
+    assert certificate.percent_certified(50) == 100
+    assert certificate.prediction == pc.Prediction(0, 62, None, False)
+
+
+def test_reference_preset_is_the_published_test():
+    """Guess from ten samples, then a one-sided binomial test of the others at α/N, against a direct version."""
+    rng = np.random.default_rng(0)
+    bits = rng.random((100, 400)) < rng.choice([0.02, 0.5, 0.9, 0.97, 1.0], 400)
+    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10)
+    ones = bits.sum(0).astype(np.int32)[None, None]
+    guess_ones = bits[:10].sum(0).astype(np.int32)[None, None]
+    certificate = pc.Votes(plan, SOURCE, 3, 100, ones, 100 - ones, guess_ones).certify()
+    expected = []
+    for pixel in bits.T:
+        guess = pixel[:10].sum() > 5
+        p_value = binom.sf((pixel[10:] == guess).sum() - 1, 90, 0.75)
+        expected.append(int(guess) if p_value <= 0.001 / 400 else pc.ABSTAIN)
+    assert certificate.correction == "reference"
+    assert certificate.labels[50].flatten().tolist() == expected
+    assert {1, 0, pc.ABSTAIN} == set(expected)
+
+
+def test_our_test_certifies_more_from_the_same_votes_than_the_reference():
+    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10)
+    ones = np.full((1, 224, 224), 96, dtype=np.int32)
+    guess_ones = np.full_like(ones, 9)
+    votes = pc.Votes(plan, SOURCE, 3, 100, ones, 100 - ones, guess_ones)
+    assert votes.certify().percent_certified(50) == 0
+    assert votes.certify(correction="holm").percent_certified(50) == 100
+
+
+def test_levels_may_be_chosen_afterwards():
+    votes = votes_of([100], [0], [0], levels=(50, 10, 5))
+    assert votes.certify(levels=(10,)).levels == (10,)
+    with pytest.raises(pc.ArgumentError, match="level 25 was not sampled: choose one of 50, 10, 5"):
+        votes.certify(levels=(25,))
+
+
+def test_impossible_requests_are_refused():
+    votes = votes_of(np.full(50176, 100))
+    with pytest.raises(pc.InfeasibleError, match=r"tau=0\.9.*at least 169"):
+        votes.certify(tau=0.9)
+    with pytest.raises(pc.ArgumentError, match='preset="reference"'):
+        votes.certify(correction="reference")
+    with pytest.raises(pc.ArgumentError, match="correction='simes'"):
+        votes.certify(correction="simes")
+    with pytest.raises(pc.ArgumentError, match="alpha=2"):
+        votes.radius_map(50, alpha=2)
+
+
+def test_a_certificate_cannot_be_changed():
+    certificate = votes_of([100]).certify()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        certificate.tau = 0.5
+    with pytest.raises(TypeError):
+        certificate.labels[50] = None
+    with pytest.raises(ValueError, match="read-only"):
+        certificate.labels[50][0, 0] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        certificate.overlay[0, 0] = 0
