@@ -127,6 +127,14 @@ def test_sixteen_bit_grey_keeps_its_range(tmp_path: Path) -> None:
     assert torch.equal(image, as_tensor(np.stack([array] * 3, axis=2)))
 
 
+def test_sixteen_bit_grey_is_rounded_to_the_nearest_level(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(0, 2**16, (20, 30), dtype=np.uint16)
+    Image.fromarray(array).save(tmp_path / "deep.png")
+    image = load_warned(tmp_path / "deep.png", "16-bit grey")
+    error = image - torch.from_numpy(array.astype(np.float32) / 65535)
+    assert error.abs().max() * 255 < 0.5 + 1e-3
+
+
 def test_black_and_white_is_converted(tmp_path: Path) -> None:
     image = load_warned(save(tmp_path / "bw.png", pixels(20, 30, channels=1), "1"), "black and white")
     assert set(image.unique().tolist()) == {0.0, 1.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import ArgumentError, InfeasibleError
 from .plan import ALPHA, TAU, check_levels
 from .statistics import Correction
 from .votes import Votes
@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
 
     target: int
     votes: int
-    votes_needed: int | None  # None where n is too small to certify a prediction beside the pixels
+    votes_needed: int | None  # None where n is too small to certify it beside the pixels
     certified: bool
 
 
@@ -76,6 +76,11 @@ class Certificate:
         """R for every image, on the grid or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
         return max(0.0, self.radius_on_grid - self.votes.grid_slack)
 
+    @property
+    def confidence(self) -> str:
+        """1 - α in percent, exactly: no α is printed as certainty."""
+        return f"{(100 * (1 - Decimal(str(self.alpha)))).normalize():f} %"
+
     def smoothed(self, level: float) -> NDArray[np.float64]:
         """SS, the smoothed sparsified map: the share of samples with the pixel in the top K %, (H, W)."""
         return self.votes.smoothed(level)
@@ -113,14 +118,9 @@ def certify_votes(
     """
     votes.require_complete()
     plan = votes.plan
-    correction = correction or ("reference" if plan.guess else "holm")
-    if correction == "reference" and not plan.guess:
-        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
+    correction = statistics.choose_correction(plan, tau, alpha, votes.pixels, correction)
     guess = plan.guess if correction == "reference" else 0
-    statistics.check_feasible(plan.n, tau, alpha, votes.pixels, correction, guess)
-
-    with_prediction = votes.predictions is not None and correction != "reference"
-    alpha_prediction = alpha / (votes.pixels + 1) if with_prediction else 0.0  # one more hypothesis beside the pixels
+    alpha_prediction = _prediction_share(votes, tau, alpha, correction)
     alpha_pixels = alpha - alpha_prediction
 
     labels: dict[float, NDArray[np.int8]] = {}
@@ -132,11 +132,11 @@ def certify_votes(
         needed[level] = k
         labels[level] = np.where(ones >= k, 1, np.where(zeros >= k, 0, ABSTAIN)).astype(np.int8)
         if correction in ("holm", "bonferroni"):  # a claim over all levels has a threshold of its own
-            k = _required(statistics.overlay_votes_needed(plan.n, tau, alpha_pixels, votes.pixels))
+            k = _possible(statistics.overlay_votes_needed(plan.n, tau, alpha_pixels, votes.pixels))
         overlay[ones >= k] = level  # smaller levels come later and win
         labels[level].setflags(write=False)
     overlay.setflags(write=False)
-    prediction = _certify_prediction(votes, tau, alpha_prediction) if with_prediction else None
+    prediction = None if correction == "reference" else _certify_prediction(votes, tau, alpha_prediction)
     frozen_labels, frozen_needed = MappingProxyType(labels), MappingProxyType(needed)
     return Certificate(votes, tau, alpha, correction, frozen_labels, frozen_needed, overlay, prediction)
 
@@ -153,19 +153,32 @@ def _testable_counts(votes: Votes, level: int, guess: int) -> tuple[NDArray[np.i
 
 def _votes_needed(strongest: NDArray[np.int32], n: int, tau: float, alpha: float, correction: Correction) -> int:
     if correction == "holm":
-        return _required(statistics.step_down(strongest, n, tau, alpha))
-    return _required(statistics.votes_needed(n, tau, alpha, strongest.size, correction))
+        return _possible(statistics.step_down(strongest, n, tau, alpha))
+    return _possible(statistics.votes_needed(n, tau, alpha, strongest.size, correction))
 
 
-def _required(k: int | None) -> int:
-    """The prediction's share of α can make the last feasible n infeasible by a hair."""
-    if k is None:
-        raise InfeasibleError("n leaves no room to certify the prediction beside the pixels: raise n by one.")
+def _possible(k: int | None) -> int:
+    assert k is not None, "infeasible tests are refused before"
     return k
 
 
-def _certify_prediction(votes: Votes, tau: float, alpha: float) -> Prediction:
-    assert votes.predictions is not None
+def _prediction_share(votes: Votes, tau: float, alpha: float, correction: Correction) -> float:
+    """What the prediction takes of α, as one more hypothesis beside the pixels.
+
+    Nothing if it cannot be certified, or if the pixels could not be any more: at the fewest samples that do.
+    """
+    share = alpha / (votes.pixels + 1)
+    if votes.predictions is None or correction == "reference":
+        return 0.0
+    possible = statistics.prediction_votes_needed(votes.plan.n, tau, share)
+    leaves_enough = statistics.votes_needed(votes.plan.n, tau, alpha - share, votes.pixels, correction)
+    return share if possible and leaves_enough else 0.0
+
+
+def _certify_prediction(votes: Votes, tau: float, alpha: float) -> Prediction | None:
+    if votes.predictions is None:
+        return None
     top = int(votes.predictions.argmax())
-    k = statistics.prediction_votes_needed(votes.plan.n, tau, alpha)
-    return Prediction(top, int(votes.predictions[top]), k, k is not None and bool(votes.predictions[top] >= k))
+    count = int(votes.predictions[top])
+    k = statistics.prediction_votes_needed(votes.plan.n, tau, alpha) if alpha > 0 else None
+    return Prediction(top, count, k, k is not None and count >= k)

@@ -80,8 +80,7 @@ def certify(
         from .sampling import Interrupted
 
         classifier = load_model(model, None if weights == "none" else weights, device)
-        test = correction or ("reference" if plan.guess else "holm")
-        statistics.check_feasible(plan.n, tau, alpha, classifier.size**2, test, plan.guess)  # type: ignore[arg-type]
+        statistics.choose_correction(plan, tau, alpha, classifier.size**2, correction)  # type: ignore[arg-type]
         explainer = make_method(method, classifier, layer, **params)
         paths = images or photographs()
         files = _votes_files(paths, out, explainer)
@@ -94,8 +93,7 @@ def certify(
             try:
                 settings = {"batch_size": batch_size, "progress": track(path.name)}
                 votes = _sample_into(file, plan, explainer, image, index, path.name, resume, settings)
-            except Interrupted as stop:
-                terminal.say(f"Stopped: {stop}. The same command with --resume continues them.")
+            except Interrupted:
                 raise typer.Exit(INTERRUPTED) from None
             results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
     terminal.show_results(results, as_json)
@@ -197,23 +195,27 @@ def _sample_into(
     resume: bool,
     settings: dict[str, Any],
 ) -> Votes:
-    """Votes for one image, in `file`. What an interruption leaves goes to a file beside it, for --resume."""
+    """Votes for one image, in `file`. What an interruption or failure leaves goes beside it, for --resume."""
     from .sampling import Interrupted, SamplingError, sample_plan
     from .votes import Votes
 
     partial = file.with_suffix(".partial.safetensors")
-    begun = next((path for path in (file, partial) if path.exists()), None) if resume else None
+    begun = [(path, Votes.load(path)) for path in (file, partial) if path.exists()] if resume else []
+    fitting = [votes for _, votes in begun if votes.plan == plan and votes.provenance.target == target]
+    if begun and not fitting:
+        path, votes = begun[0]
+        before = f"target={votes.provenance.target}, {votes.plan}"
+        raise ArgumentError(f"{path} was sampled with {before}: give the same settings, or another --out.")
     try:
-        if begun is None:
-            votes = sample_plan(plan, explainer, image, target, tau=None, image_name=image_name, **settings)
+        if fitting:
+            votes = fitting[0].resume(explainer, image, **settings)
         else:
-            votes = Votes.load(begun)
-            if votes.plan != plan or votes.provenance.target != target:
-                before = f"target={votes.provenance.target}, {votes.plan}"
-                raise ArgumentError(f"{begun} was sampled with {before}: give the same settings, or another --out.")
-            votes = votes.resume(explainer, image, **settings)
+            votes = sample_plan(plan, explainer, image, target, tau=None, image_name=image_name, **settings)
     except (Interrupted, SamplingError) as stop:
         stop.votes.save(partial)
+        terminal.say(
+            f"{stop.votes.counted} of {plan.n} samples are saved in {partial}; the same command with --resume goes on."
+        )
         raise
     votes.save(file)
     partial.unlink(missing_ok=True)
@@ -237,6 +239,11 @@ def _certify_file(
 
 
 def _votes_files(images: list[Path], out: Path, explainer: Method) -> list[Path]:
+    """Where each image's votes will go, checked before anything is sampled."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
     files = [out / f"{path.stem}-{explainer.name}-{explainer.layer}.safetensors" for path in images]
     if twice := sorted({path.stem for path in images if [other.stem for other in images].count(path.stem) > 1}):
         raise ArgumentError(
@@ -250,6 +257,9 @@ def _parse_target(text: str | None, model: Classifier, image: Tensor) -> int:
         return model.predict(image)[0]
     if text.isdecimal():
         return int(text)
+    if model.classes and model.classes.count(text) > 1:
+        indices = ", ".join(str(index) for index, name in enumerate(model.classes) if name == text)
+        raise ArgumentError(f"--target {text!r} is the name of classes {indices}: give the index.")
     if model.classes and text in model.classes:
         return model.classes.index(text)
     raise ArgumentError(f"--target {text!r} is neither an index nor a class name of {model.name}: give its index.")
@@ -266,7 +276,8 @@ def _parse_param(text: str) -> tuple[str, Any]:
 
 
 def _parse_size(text: str) -> tuple[int, int]:
-    width, _, height = text.partition("x")
-    if not width.isdecimal() or not (height or width).isdecimal() or 0 in (int(width), int(height or width)):
+    width, by, height = text.partition("x")
+    height = height if by else width
+    if not width.isdecimal() or not height.isdecimal() or 0 in (int(width), int(height)):
         raise ArgumentError(f"--size {text!r} is not a size: write 224 or 640x480.")
-    return int(width), int(height or width)
+    return int(width), int(height)

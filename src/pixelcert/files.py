@@ -29,8 +29,8 @@ Arrays = Mapping[str, NDArray[Any]]
 def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str, Any], arrays: Arrays) -> Path:
     """Write `arrays` and `header` to `path`, replacing it in one step."""
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    header = {"kind": kind, "version": version, "checksum": _checksum(arrays), **header}
-    text = json.dumps(header, indent=1, sort_keys=True, ensure_ascii=False)
+    header = {"kind": kind, "version": version, **header}
+    text = _to_text({**header, "checksum": _checksum(header, arrays)})
     return write_atomically(path, format_safetensors(dict(arrays), metadata={"pixelcert": text}))
 
 
@@ -42,16 +42,19 @@ def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
     except OSError as error:
         raise VotesFileError(f"{path} cannot be read ({error.strerror}): check the path.") from error
     try:
-        arrays = parse_safetensors(data)
         size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+        header = _parse_header(path, metadata.get("pixelcert"), kind, version)
+        arrays = parse_safetensors(data)
+    except VotesFileError:
+        raise
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise VotesFileError(
             f"{path} is damaged, cut short, or no safetensors file ({error}): sample again."
         ) from error
-    header = _parse_header(path, metadata.get("pixelcert"), kind, version)
-    if header.get("checksum") != _checksum(arrays):
-        raise VotesFileError(f"{path} is damaged: its arrays do not match their checksum. Sample again.")
+    checksum = header.pop("checksum", None)
+    if checksum != _checksum(header, arrays):
+        raise VotesFileError(f"{path} is damaged: its contents do not match their checksum. Sample again.")
     return header, arrays
 
 
@@ -90,11 +93,15 @@ def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict
     return header
 
 
-def _checksum(arrays: Arrays) -> str:
+def _to_text(header: Mapping[str, Any]) -> str:
+    return json.dumps(header, indent=1, sort_keys=True)
+
+
+def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
     parts = (
         (f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode(), arrays[name]) for name in sorted(arrays)
     )
-    return sha256(*(piece for text, array in parts for piece in (text, array.tobytes())))
+    return sha256(_to_text(header).encode(), *(piece for text, array in parts for piece in (text, array.tobytes())))
 
 
 def _umask() -> int:

@@ -22,15 +22,19 @@ def load_image(path: str | Path, size: int | None = 224) -> Tensor:
     the centre cut out, as ImageNet models expect. `size=None` keeps the file's own size. Grey, palette and
     transparent images are converted to RGB, with a warning that says so.
     """
+    if size is not None and size < 1:
+        raise ImageError(f"size={size} is not a number of pixels: use one such as 224, or None to keep the file's.")
     try:
         with Image.open(path) as file:
-            picture = _to_rgb(ImageOps.exif_transpose(file), path)
+            picture = ImageOps.exif_transpose(file)
+            picture.load()
     except FileNotFoundError as error:
         raise ImageError(f"{path} does not exist: check the path.") from error
     except UnidentifiedImageError as error:
         raise ImageError(f"{path} is not an image that Pillow can read: convert it to PNG or JPEG.") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ImageError(f"{path} is damaged or cannot be read ({error}): open and save it again.") from error
+    picture = _to_rgb(picture, path)
     if size is not None and picture.size != (size, size):
         picture = _centre_crop(picture, size)
     return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()
@@ -38,8 +42,10 @@ def load_image(path: str | Path, size: int | None = 224) -> Tensor:
 
 def check_image(image: Tensor | NDArray[np.floating], channels: int | None = None) -> Tensor:
     """`image` as a float tensor, or an error that says what is wrong with it."""
-    image = torch.as_tensor(image)
-    if image.ndim != 3:
+    if not isinstance(image, (Tensor, np.ndarray)):
+        raise ImageError(f"image is {type(image).__name__}: give a tensor (C, H, W); load_image(path) reads a file.")
+    image = image.detach() if isinstance(image, Tensor) else torch.from_numpy(np.ascontiguousarray(image))
+    if image.ndim != 3 or image.numel() == 0:
         raise ImageError(f"image has shape {tuple(image.shape)}: give one image as (C, H, W).")
     if not image.is_floating_point():
         raise ImageError(f"image has dtype {image.dtype}: give floats in [0, 1], such as image.float() / 255.")
@@ -78,9 +84,9 @@ def _to_rgb(picture: Image.Image, path: str | Path) -> Image.Image:
             raise ImageError(
                 f"{path} has pixels of type {picture.mode}, whose range is unknown: save it as 8 or 16 bits."
             )
-        picture = Image.fromarray((np.asarray(picture, dtype=np.uint32) // 257).astype(np.uint8))
+        picture = Image.fromarray(((np.asarray(picture, dtype=np.uint32) + 128) // 257).astype(np.uint8))
         _warn_converted(path, "16-bit grey")
-    elif "A" in picture.mode or "transparency" in picture.info:
+    elif picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
         _warn_converted(path, "transparent, and laid on white")

@@ -45,15 +45,17 @@ def make_outlook(
     pixels = width * height
     slack = math.sqrt(3 * pixels) * GRID
     statistics.check_test(0.5, alpha, "holm")
-    plan = Plan(sigma=sigma, n=n or 1)
-    if tau is None and radius is not None:
+    plan = Plan(sigma=sigma, n=1 if n is None else n)
+    if tau is not None and radius is not None:
+        raise ArgumentError(f"tau={tau} and radius={radius} each give the other: name one of them.")
+    if radius is not None:
         tau = float(ndtr((radius + slack) * (1 + 1e-6) / plan.sigma))
-        if radius < 0 or tau >= 1 - 1e-9:
+        if not radius >= 0 or tau >= 1 - 1e-9:
             raise ArgumentError(f"radius={radius} is out of reach at sigma={sigma}: raise sigma or lower the radius.")
     if tau is None:
         tau = 0.75 if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
     statistics.check_test(tau, alpha, "holm")
-    n = n or statistics.smallest_n(tau, alpha, pixels)
+    n = n if n is not None else statistics.smallest_n(tau, alpha, pixels)
     statistics.check_feasible(n, tau, alpha, pixels)
     guess = 10
     needed: dict[str, int | None] = {

@@ -53,10 +53,12 @@ class Plan:
                 f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA}]: it is the noise's standard deviation "
                 f"for pixels in [0, 1], such as 0.15."
             )
-        if not self.n >= 1 or self.n != int(self.n):
+        if not 1 <= self.n < 2**31 or self.n != int(self.n):
             raise ArgumentError(f"n={self.n} is not a number of samples: use a whole number such as 100.")
         if not -(2**63) <= self.seed < 2**63 or self.seed != int(self.seed):
             raise ArgumentError(f"seed={self.seed} is not a whole number of 64 bits: use one such as 0.")
+        if self.guess != 0 and not (isinstance(self.guess, int) and 0 < self.guess <= self.n):
+            raise ArgumentError(f"guess={self.guess!r} is not a number of samples up to n={self.n}: use 0 or 10.")
         check_choice("sign", self.sign, Sign)
         check_choice("rule", self.rule, Rule)
         plain = {"sigma": float(self.sigma), "n": int(self.n), "seed": int(self.seed)}

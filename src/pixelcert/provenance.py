@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 LIBRARIES = ("pixelcert", "torch", "torchvision", "numpy")
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: version(name) for name in LIBRARIES}  # reads the disk: milliseconds, once
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,11 @@ class Provenance:
     device: str
     precision: str
     batch_size: int
-    versions: Mapping[str, str] = field(default_factory=lambda: {name: version(name) for name in LIBRARIES})
+    versions: Mapping[str, str] = field(default_factory=lambda: dict(_versions()))
+
+    def __post_init__(self) -> None:
+        """Parameters as a file gives them back, so that votes can be compared before and after saving."""
+        object.__setattr__(self, "params", json.loads(json.dumps(dict(self.params), default=repr)))
 
     def differences(self, other: Provenance) -> list[str]:
         """What makes the two explain different things, as sentences; machine, versions and file name may differ."""

@@ -121,8 +121,7 @@ def sample_plan(
     clean = _prepare(explainer, image, device)
     if tau is not None:
         pixels = clean.shape[1] * clean.shape[2]
-        correction: Correction = "reference" if plan.guess else "holm"
-        statistics.check_feasible(plan.n, tau, alpha, pixels, correction, plan.guess)
+        statistics.choose_correction(plan, tau, alpha, pixels)
     target = check_target(explainer, target)
     size = _check_batch_size(batch_size) or choose_batch_size(explainer, clean)
     empty = _empty_votes(plan, clean, _provenance(explainer, clean, target, size, image_name))
@@ -147,6 +146,8 @@ def resume(
     now = _provenance(explainer, clean, votes.provenance.target, size, votes.provenance.image_name)
     if differences := votes.provenance.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(differences)}. Sample anew, or give the same.")
+    if votes.complete:
+        return votes
     return _count_all(replace(votes, provenance=now), explainer, clean, progress)
 
 
@@ -228,7 +229,7 @@ def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Prog
             raise
         raise SamplingError(
             f"the explainer failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
-            f"mend the cause and resume from the votes this error carries.",
+            f"mend the cause, then resume the votes that this error carries, or in a shell repeat with --resume.",
             counts.to_votes(votes, batch_size),
         ) from error
     done = counts.to_votes(votes, batch_size)
@@ -265,7 +266,8 @@ def _provenance(explainer: Explainer, clean: Tensor, target: int, batch_size: in
 
 def _empty_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
     zeros = np.zeros((len(plan.levels), *clean.shape[1:]), dtype=np.int32)
-    return Votes(plan, provenance, clean.shape[0], 0, zeros, zeros, photo=to_photo(clean))
+    guesses = zeros if plan.guess else None
+    return Votes(plan, provenance, clean.shape[0], 0, zeros, zeros, guesses, photo=to_photo(clean))
 
 
 def _out_of_memory(error: BaseException) -> bool:

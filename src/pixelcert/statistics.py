@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
 from .errors import ArgumentError, InfeasibleError
-from .plan import check_choice
+from .plan import Plan, check_choice
 
 Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
 
@@ -133,7 +133,8 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
     """
     counts = np.arange(1, n + 1, dtype=np.float64)
     bounds = betaincinv(counts, n - counts + 1, alpha / (2 * pixels * levels)) / _SLACK
-    return np.array([0.0, *(radius(sigma, float(bound)) for bound in bounds)])
+    radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(np.r_[0.5, bounds]) / _SLACK)
+    return radii
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
@@ -154,16 +155,23 @@ def smallest_n(tau: float, alpha: float, pixels: int, correction: Correction = "
     >>> [smallest_n(tau, 0.001, 224 * 224) for tau in (0.75, 0.9, 0.95)]
     [62, 169, 346]
     """
-    n = 1
-    while votes_needed(n, tau, alpha, pixels, correction) is None:
-        n += 1
-    return n
+    low, high = 1, 1
+    while votes_needed(high, tau, alpha, pixels, correction) is None:
+        low, high = high + 1, 2 * high
+    while low < high:
+        n = (low + high) // 2
+        low, high = (n + 1, high) if votes_needed(n, tau, alpha, pixels, correction) is None else (low, n)
+    return low
 
 
 def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bonferroni") -> float | None:
     """The largest τ, to four decimals and rounded down, at which n unanimous votes certify; None if none does."""
-    feasible = [t for t in range(5000, 10000) if votes_needed(n, t / 10000, alpha, pixels, correction) is not None]
-    return max(feasible) / 10000 if feasible else None
+    low, high = 4999, 10000  # in ten-thousandths
+    while high - low > 1:
+        middle = (low + high) // 2
+        possible = votes_needed(n, middle / 10000, alpha, pixels, correction) is not None
+        low, high = (middle, high) if possible else (low, middle)
+    return low / 10000 if low >= 5000 else None
 
 
 def check_feasible(
@@ -181,3 +189,18 @@ def check_feasible(
         f"n={n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, even if all agree: "
         f"raise n to at least {needed}{other}."
     )
+
+
+def choose_correction(
+    plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction | None = None
+) -> Correction:
+    """The correction to test votes of `plan` with: by default Holm's, or "reference" if they guess labels.
+
+    Refuses what the plan's votes cannot be tested for. It looks at no votes, so it can be asked before sampling.
+    """
+    correction = correction or ("reference" if plan.guess else "holm")
+    check_test(tau, alpha, correction)
+    if correction == "reference" and not plan.guess:
+        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
+    check_feasible(plan.n, tau, alpha, pixels, correction, plan.guess if correction == "reference" else 0)
+    return correction

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .methods.base import Method
     from .outlook import Outlook
 
-_out = Console(highlight=False)
-_err = Console(stderr=True, highlight=False)
+_out = Console(highlight=False, emoji=False)
+_err = Console(stderr=True, highlight=False, emoji=False)
 
 
 class Result(NamedTuple):
@@ -34,16 +34,16 @@ class Result(NamedTuple):
 
 
 def say(text: str) -> None:
-    _err.print(escape(text))
+    _err.print(escape(text), soft_wrap=True)
 
 
 def say_error(text: str) -> None:
-    _err.print(f"[bold red]error:[/] {escape(text)}")
+    _err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
 
 
 def print_warnings_as_notes() -> None:
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        _err.print(f"[yellow]note:[/] {escape(str(message))}")
+        _err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
 
     warnings.showwarning = note
 
@@ -56,7 +56,7 @@ def status(text: str) -> AbstractContextManager[object]:
 def progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     """A bar with the time left for each image: ``track(name)`` makes the callback that the library calls."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("samples, left"),
@@ -65,7 +65,7 @@ def progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
     with Progress(*columns, console=_err) as bars:
 
         def track(name: str) -> Callable[[int, int], None]:
-            task = bars.add_task(escape(name), total=None)
+            task = bars.add_task(name, total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield track
@@ -100,7 +100,8 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
     for result in results:
         if prediction := _prediction(result.certificate):
             _out.print(f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}")
-        _out.print(f"  {escape(str(result.votes))}" + (f"  {escape(str(result.picture))}" if result.picture else ""))
+        for path in filter(None, (result.votes, result.picture)):
+            _out.print(f"  {escape(str(path))}", soft_wrap=True)
 
 
 def _promise(certificate: Certificate) -> str:
@@ -112,7 +113,7 @@ def _promise(certificate: Certificate) -> str:
     if certificate.correction == "none":
         return "[yellow]No correction: for study only. Over a whole map these labels carry no confidence.[/]"
     return (
-        f"With confidence {100 * (1 - certificate.alpha):g} %, a pixel robustly in (out) keeps being in (outside) the "
+        f"With confidence {certificate.confidence}, a pixel robustly in (out) keeps being in (outside) the "
         f"top K % for the majority of noisy copies, however the image changes by less than "
         f"R = {rounded_down(radius)} in ℓ2: {rounded_down(255 * radius, 1)} grey levels on one value, or "
         f"{rounded_down(everywhere, 3)} on all of them."

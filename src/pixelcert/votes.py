@@ -57,9 +57,23 @@ class Votes:
         low = min(self.ones.min(), self.zeros.min())
         if not 0 <= self.counted <= self.plan.n or low < 0 or (self.ones + self.zeros).max() > self.counted:
             raise ArgumentError(f"ones and zeros hold more votes than the {self.counted} samples counted.")
+        self._check_extras()
         for name in _ARRAYS:
             if (array := getattr(self, name)) is not None:
                 array.setflags(write=False)
+
+    def _check_extras(self) -> None:
+        guess = min(self.plan.guess, self.counted)
+        if self.plan.guess and self.guess_ones is None:
+            raise ArgumentError(f"guess_ones is missing: the plan guesses labels from {self.plan.guess} samples.")
+        if (g := self.guess_ones) is not None and (g.shape != self.ones.shape or g.min() < 0 or g.max() > guess):
+            raise ArgumentError(f"guess_ones does not hold counts up to {guess} of shape {self.ones.shape}.")
+        if (p := self.predictions) is not None and (p.ndim != 1 or p.min() < 0 or p.sum() > self.counted):
+            raise ArgumentError(f"predictions are not (classes,) answers to {self.counted} samples.")
+        if self.photo is not None and self.photo.shape != (*self.size, 3):
+            raise ArgumentError(f"photo has shape {self.photo.shape}: it is (H, W, 3) of the same image.")
+        if not isinstance(self.channels, int) or self.channels < 1:
+            raise ArgumentError(f"channels={self.channels!r} is not a number of channels.")
 
     # ── What they say ─────────────────────────────────────────────────────────────────────────────────────────
 

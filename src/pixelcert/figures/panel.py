@@ -74,8 +74,12 @@ def _draw(
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set(color="#dddddd", linewidth=0.6)
-    axes.annotate(title, (0, 1), (0, 15), "axes fraction", textcoords="offset points", fontsize=10, color=_INK)
-    axes.annotate(detail, (0, 1), (0, 5), "axes fraction", textcoords="offset points", fontsize=7.2, color=_SOFT)
+    axes.annotate(
+        title, (0, 1), (0, 15), "axes fraction", textcoords="offset points", fontsize=10, color=_INK, parse_math=False
+    )
+    axes.annotate(
+        detail, (0, 1), (0, 5), "axes fraction", textcoords="offset points", fontsize=7.2, color=_SOFT, parse_math=False
+    )
 
 
 def _draw_photo(axes: Axes, certificate: Certificate) -> None:
@@ -102,12 +106,12 @@ def _write_title(figure: Figure, certificate: Certificate) -> None:
     parts = [source.image_name, f"{source.method}{layer if source.layer else ''}{model}"]
     title = "   ".join(part for part in parts if part)
     x, y = _MARGIN / figure.get_figwidth(), 1 - 0.13 / figure.get_figheight()
-    figure.text(x, y, title, fontsize=11, color=_INK, va="top", weight="bold")
+    figure.text(x, y, title, fontsize=11, color=_INK, va="top", weight="bold", parse_math=False)
 
 
 def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float, Colour]) -> None:
-    names = [(f"in the top {level} %", colour) for level, colour in colours.items()]
-    names += [("outside the top K %", ZERO), ("abstains: no guarantee", ABSTAINED)]
+    names = [(f"top {level} %", colour) for level, colour in colours.items()]
+    names += [("outside the top K %", ZERO), ("abstains", ABSTAINED)]
     patches = [Patch(facecolor=colour, edgecolor="#999999", linewidth=0.5, label=name) for name, colour in names]
     x, inch = _MARGIN / figure.get_figwidth(), 1 / figure.get_figheight()
     figure.legend(
@@ -131,8 +135,8 @@ def guarantee(certificate: Certificate) -> str:
     if certificate.correction == "none":
         promise = "no correction for many pixels: for study only, no confidence over the map"
     else:
-        promise = f"labels keep their majority within R with confidence {100 * (1 - certificate.alpha):g} %"
+        promise = f"labels keep their majority within R with confidence {certificate.confidence}"
     radius = f"R = {rounded_down(certificate.radius)} (ℓ2, pixels in [0, 1])"
-    noise = f"σ = {plan.sigma:g}   n = {plan.n}"
-    test = f"τ = {certificate.tau:g}   α = {certificate.alpha:g}   {certificate.correction}"
+    noise = f"σ = {plan.sigma}   n = {plan.n}"
+    test = f"τ = {certificate.tau}   α = {certificate.alpha}   {certificate.correction}"
     return "   ".join((radius, noise, test, "|", promise))

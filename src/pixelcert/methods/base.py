@@ -30,9 +30,14 @@ class Method:
     layer: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, Classifier):
+            raise ArgumentError(f"model is {type(self.model).__name__}: give pixelcert.Classifier(net, mean=…, std=…).")
+        for name, default in self.parameters().items():
+            _check_type(name, getattr(self, name), type(default))
         if self.layer not in self.layers and ("*" not in self.layers or self.layer == "input"):
             choices = ", ".join("a module's name" if layer == "*" else repr(layer) for layer in self.layers)
             raise ArgumentError(f"{self.name} cannot explain layer={self.layer!r}: choose {choices}.")
+        self.model.split(self.layer)  # refuses a layer that the model does not have
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         """Attribution maps, one per image, at the layer's resolution."""
@@ -57,6 +62,12 @@ class Method:
     def forwards(self) -> int:
         """About how many runs of the network one image takes; a guide for the batch size."""
         return 1
+
+
+def _check_type(parameter: str, value: object, expected: type) -> None:
+    if type(value) is not expected and (type(value), expected) != (int, float):
+        example = "true or false" if expected is bool else f"one of type {expected.__name__}"
+        raise ArgumentError(f"{parameter}={value!r} is of type {type(value).__name__}: give {example}.")
 
 
 def target_logits(logits: Tensor, targets: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ class Grad(Method):
     layers = ("input",)
     citation = "Simonyan, Vedaldi, Zisserman, 2014"
 
+    @torch.enable_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)
         inputs = features(images).requires_grad_()

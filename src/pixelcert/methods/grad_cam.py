@@ -28,6 +28,7 @@ class GradCAM(Method):
 
     relu: bool = True
 
+    @torch.enable_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)
         with torch.no_grad():

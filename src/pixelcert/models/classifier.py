@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -43,17 +44,15 @@ class Classifier:
         size: int = 224,
         device: torch.device | str | None = None,
     ) -> None:
-        if not mean or len(mean) != len(std) or min(std) <= 0:
-            raise ModelError(f"mean={tuple(mean)} and std={tuple(std)}: give one of each per channel, std above 0.")
         self.net = net.eval()
         self.name = name or type(net).__name__
         self.classes = tuple(classes) if classes is not None else None
         self.size = size
-        self.channels = len(mean)
+        self._mean, self._std = _check_normalisation(mean, std)
+        self.channels = self._mean.shape[1]
         self._final = final
-        self._mean = torch.tensor(mean, dtype=torch.float32).view(1, -1, 1, 1)
-        self._std = torch.tensor(std, dtype=torch.float32).view(1, -1, 1, 1)
         self._splits: dict[str, Split] = {}
+        self._hashed: tuple[object, str] = (None, "")
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
     def __repr__(self) -> str:
@@ -61,8 +60,7 @@ class Classifier:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images (B, C, H, W) in pixel space."""
-        logits: Tensor = self.net(self.normalise(images))
-        return logits
+        return self._logits(self.net(self.normalise(images)))
 
     @property
     def device(self) -> torch.device:
@@ -70,8 +68,13 @@ class Classifier:
 
     def to(self, device: torch.device | str) -> Classifier:
         """Move network and preprocessing to `device`, in place."""
-        self.net.to(device)
+        try:
+            self.net.to(device)
+        except (RuntimeError, AssertionError) as error:  # a CPU build of torch asserts that CUDA is there
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
         self._mean, self._std = self._mean.to(device), self._std.to(device)
+        self._splits.clear()  # they may hold constants on the old device
         return self
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -98,9 +101,17 @@ class Classifier:
 
     def _split(self, layer: str) -> Split:
         if layer == "input":
-            return Split(self.normalise, self.net)
+            return Split(self.normalise, lambda inputs: self._logits(self.net(inputs.clone())))  # it may work in place
         body, head = split_at(self.net, self.final if layer == "final" else layer)
-        return Split(lambda images: body(self.normalise(images)), head)
+        return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
+
+    def _logits(self, output: object) -> Tensor:
+        if not isinstance(output, Tensor) or output.ndim != 2:
+            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+            raise ModelError(
+                f"{self.name} returned {what}: wrap it in a module that returns logits (B, classes) alone."
+            )
+        return output
 
     @cached_property
     def final(self) -> str:
@@ -113,14 +124,30 @@ class Classifier:
             blank = torch.zeros(1, self.channels, self.size, self.size, device=self.device)
             return int(self(blank).shape[1])
 
-    @cached_property
+    @property
     def weights_hash(self) -> str:
-        """SHA-256 over the names and values of all parameters and buffers, and the preprocessing."""
-        state = {**self.net.state_dict(), "mean": self._mean, "std": self._std}
-        parts = ((name, state[name].detach().cpu().contiguous()) for name in sorted(state))
-        return sha256(*(piece for name, value in parts for piece in (name.encode(), _bytes(value))))
+        """SHA-256 over the preprocessing and the names and values of all parameters and buffers."""
+        state = self.net.state_dict()
+        version = tuple((name, value.data_ptr(), value._version) for name, value in state.items())
+        if version != self._hashed[0]:
+            parts = [("", self._mean), ("", self._std), *sorted(state.items())]
+            pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
+            self._hashed = (version, sha256(*pieces))
+        return self._hashed[1]
+
+
+def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Mean and std as (1, C, 1, 1)."""
+    try:
+        means, stds = ([float(value) for value in values] for values in (mean, std))
+    except TypeError:
+        means, stds = [], []
+    if not means or len(means) != len(stds) or not all(map(math.isfinite, means + stds)) or min(stds) <= 0:
+        raise ModelError(f"mean={mean} and std={std}: give one finite number each per channel, std above 0.")
+    return torch.tensor(means).view(1, -1, 1, 1), torch.tensor(stds).view(1, -1, 1, 1)
 
 
 def _bytes(value: Tensor) -> bytes:
     """The raw memory of a tensor, of any dtype: NumPy has no bfloat16."""
-    return value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -32,6 +31,8 @@ def load_model(
             (no pickled code is run), or None for random weights. The embedded model brings its own.
         device: where to put it; a GPU if there is one.
     """
+    if weights not in ("DEFAULT", None) and (":" in name or name == embedded.NAME):
+        raise ModelError(f"weights={weights} cannot be given: {name} brings its own.")
     if ":" in name:
         model = _from_function(name)
     elif name == embedded.NAME:
@@ -66,7 +67,8 @@ def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
                 f"file, or weights=None for random ones."
             ) from error
     else:
-        net = models.get_model(name, weights=None)
+        options = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}  # as their weights expect
+        net = models.get_model(name, weights=None, **options)
         if weights is not None:
             _load_weights(net, Path(weights))
     transform: Any = published.transforms()
@@ -76,7 +78,7 @@ def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
         std=getattr(transform, "std", IMAGENET_STD),
         name=name,
         classes=published.meta["categories"],
-        size=transform.crop_size[0],
+        size=getattr(net, "image_size", transform.crop_size[0]),
     )
 
 
@@ -85,7 +87,9 @@ def _load_weights(net: nn.Module, path: Path) -> None:
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
-        raise ModelError(f"weights={path} are not those of {type(net).__name__}: {error}") from error
+        raise ModelError(
+            f"weights={path} are not those of {type(net).__name__}: give a file of this model's. {str(error)[:400]} …"
+        ) from error
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -95,11 +99,10 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise ModelError(f"weights={path} does not exist: check the path.") from error
-    except (SafetensorError, UnpicklingError, OSError, EOFError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # what is no checkpoint makes torch raise anything
         raise ModelError(
-            f"weights={path} cannot be read as a plain state dict ({reason}): pickled objects are never loaded, since "
-            f"that runs code. Save it with torch.save(net.state_dict(), path) or safetensors."
+            f"weights={path} cannot be read as a plain state dict ({type(error).__name__}): pickled objects are never "
+            f"loaded, since that runs code. Save it with torch.save(net.state_dict(), path) or safetensors."
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(f"weights={path} is a checkpoint, not a state dict: save net.state_dict() alone.")
@@ -110,8 +113,11 @@ def _from_function(name: str) -> Classifier:
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ModelError(f"model {name!r} cannot be imported ({error}): is its folder on PYTHONPATH?") from error
+        inspect.signature(function).bind()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ModelError(
+            f"model {name!r} cannot be used ({error}): name a function without arguments, in a module on PYTHONPATH."
+        ) from error
     model = function()
     if not isinstance(model, Classifier):
         raise ModelError(

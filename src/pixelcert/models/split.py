@@ -82,15 +82,17 @@ def _before(graph: fx.Graph, cut: fx.Node) -> fx.Graph:
 def _after(graph: fx.Graph, cut: fx.Node, net: nn.Module) -> fx.Graph:
     after = fx.Graph()
     features = after.placeholder("features")
-    if any(_works_in_place(user, net) for user in cut.users):
+    behind = _descendants(graph, cut)
+    if any(_works_in_place(node, net) for node in behind):
         features = after.call_method("clone", (features,))
-    copies: dict[fx.Node, fx.Node] = {cut: features}
+    batch_sizes = {node for node in graph.nodes if _is_batch_size(node) and node not in behind}
     output = next(node for node in graph.nodes if node.op == "output")
-    needed = _ancestors(output, given=lambda node: node is cut or _is_batch_size(node))
+    needed = _ancestors(output, given=lambda node: node is cut or node in batch_sizes)
+    copies: dict[fx.Node, fx.Node] = {cut: features}
     for node in graph.nodes:
         if node in copies or node not in needed:
             continue
-        if _is_batch_size(node):
+        if node in batch_sizes:
             copies[node] = after.call_method("size", (features, 0))
         elif node.op == "placeholder":
             raise ModelError(f"layer={cut.target!r} is bypassed: what follows also uses the input. Name a later layer.")
@@ -111,8 +113,17 @@ def _ancestors(end: fx.Node, given: Callable[[fx.Node], bool] = lambda node: Fal
     return found
 
 
+def _descendants(graph: fx.Graph, start: fx.Node) -> set[fx.Node]:
+    """All that depends on `start`."""
+    found = {start}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found - {start}
+
+
 def _is_batch_size(node: fx.Node) -> bool:
-    """``x.size(0)`` or ``x.shape[0]``: the same for the layer's features as for the tensor it was asked of."""
+    """``x.size(0)`` or ``x.shape[0]``, which before the layer is the same as the features' own."""
     if node.op == "call_method" and node.target == "size":
         return node.args[1:] == (0,)
     if node.op == "call_function" and node.target is operator.getitem and node.args[1] == 0:

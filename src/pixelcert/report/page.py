@@ -54,8 +54,8 @@ def _section(certificate: Certificate) -> str:
     facts = {
         "method": f"{source.method} {source.params or ''} at {source.layer}",
         "model": f"{source.model}, weights {source.weights[:16]}",
-        "noise": f"σ = {plan.sigma:g}, n = {plan.n}, seed {plan.seed}",
-        "test": f"τ = {certificate.tau:g}, α = {certificate.alpha:g}, {certificate.correction}",
+        "noise": f"σ = {plan.sigma}, n = {plan.n}, seed {plan.seed}",
+        "test": f"τ = {certificate.tau}, α = {certificate.alpha}, {certificate.correction}",
         "radius": f"R = {rounded_down(certificate.radius)} in ℓ2, pixels in [0, 1]",
         "versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
     }
