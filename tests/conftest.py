@@ -50,7 +50,7 @@ def make_votes() -> Callable[..., pc.Votes]:
             "image": "cd" * 32,
             "image_name": "cat.png",
             "target": 281,
-            "target_name": "tabby",
+            "class_names": {"281": "tabby"},
             "device": "cpu",
             "precision": "float32",
             "batch_size": 16,

@@ -7,7 +7,7 @@ from scipy.stats import binom, norm
 import pixelcert as pc
 from pixelcert import statistics
 
-SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, "", "cpu", "float32", 1, {})
+SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, {})
 
 
 def votes_of(*ones, n=100, levels=(50,), sigma=0.15, **more):

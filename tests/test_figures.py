@@ -219,7 +219,7 @@ def test_title_names_image_method_layer_and_model(make_certificate):
 
 
 def test_title_needs_no_names(make_certificate):
-    nameless = {"image_name": "", "layer": "", "model": "", "target_name": ""}
+    nameless = {"image_name": "", "layer": "", "model": "", "class_names": {}}
     figure = make_certificate(NESTED, source=nameless).plot()
     assert "grad_cam" in words(figure)
     assert any("class 281" in text.get_text() for text in panel(figure, "Photograph").texts)
@@ -245,7 +245,7 @@ HOSTILE = ["$x_1$", r"$\frac$", "$", "a$b$c$d", r"\alpha_{", "%s {} {0}", "x\ny"
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_are_drawn_as_they_are_written(make_certificate, name):
     """Dollars are no mathematics here, wherever a name can stand."""
-    source = {"image_name": name, "target_name": name, "model": name, "method": name, "layer": name}
+    source = {"image_name": name, "class_names": {"281": name}, "model": name, "method": name, "layer": name}
     figure = make_certificate(NESTED, source=source).plot()
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
@@ -283,7 +283,7 @@ def texts_of(figure: Figure) -> list[Text]:
 @pytest.mark.parametrize("correction", ["holm", "bonferroni", "joint", "none"])
 @pytest.mark.parametrize("levels", [(50,), (50, 25, 10, 5), SEVEN], ids=len)
 def test_nothing_written_runs_off_the_page(make_certificate, levels, correction):
-    long = {"image_name": "ILSVRC2012_val_00000293.JPEG", "target_name": "American Staffordshire Terrier"}
+    long = {"image_name": "ILSVRC2012_val_00000293.JPEG", "class_names": {"281": "American Staffordshire Terrier"}}
     certificate = make_certificate(some_labels(levels, (8, 8)), n=1000, correction=correction, source=long)
     figure = certificate.plot()
     canvas = FigureCanvasAgg(figure)
@@ -298,7 +298,7 @@ def test_nothing_written_runs_off_the_page(make_certificate, levels, correction)
 
 def test_no_two_texts_overlap(make_certificate):
     levels = some_labels((50, 25, 10, 5), (8, 8))
-    figure = make_certificate(levels, n=1000, source={"target_name": "American Staffordshire Terrier"}).plot()
+    figure = make_certificate(levels, n=1000, source={"class_names": {"281": "American Staffordshire Terrier"}}).plot()
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in texts_of(figure)]
@@ -312,7 +312,7 @@ def test_no_two_texts_overlap(make_certificate):
 def test_long_names_do_not_change_the_page(make_certificate, tmp_path):
     ordinary = make_certificate(NESTED).plot()
     long = "a very long name " * 30
-    source = {"image_name": long, "target_name": long, "model": long, "layer": long}
+    source = {"image_name": long, "class_names": {"281": long}, "model": long, "layer": long}
     figure = make_certificate(NESTED, source=source).plot(tmp_path / "long.png")
     assert tuple(figure.get_size_inches()) == tuple(ordinary.get_size_inches())
 

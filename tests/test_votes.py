@@ -163,7 +163,7 @@ def test_incomplete_votes_are_not_read_early_and_say_how_to_resume(make_votes, c
         {"n": 1000},
         {"sigma": 0.1 + 0.2},  # needs all 17 digits
         {"source": {"params": {"relu": False, "steps": 20, "eps": 1e-7, "rule": "ε", "none": None}, "layer": ""}},
-        {"source": {"image_name": "小猫 [red] \"'.png", "target_name": ""}},
+        {"source": {"image_name": "小猫 [red] \"'.png", "class_names": {}}},
     ],
     ids=str,
 )
@@ -212,7 +212,7 @@ def test_header_is_readable_without_pixelcert(make_votes, tmp_path):
     assert header["counted"] == 40
     assert header["provenance"]["method"] == "grad_cam"
     assert header["provenance"]["params"] == {"relu": True}
-    assert header["provenance"]["target_name"] == "tabby"
+    assert header["provenance"]["class_names"] == {"281": "tabby"}
     assert header["provenance"]["versions"].keys() >= {"pixelcert", "torch", "numpy"}
     assert ones.shape == (2, 6, 8)
 

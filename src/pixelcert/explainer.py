@@ -8,6 +8,7 @@ so that the prediction can be certified by the same noise.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -81,6 +82,12 @@ def check_target(explainer: Any, target: int) -> int:
     if classes is not None and target >= classes:
         raise ArgumentError(f"target={target} is out of range: the model has classes 0 to {classes - 1}.")
     return int(target)
+
+
+def class_names(explainer: Any, indices: Iterable[int]) -> dict[str, str]:
+    """Names of the given classes, where the explainer's model has them."""
+    names = getattr(getattr(explainer, "model", None), "classes", None)
+    return {str(index): str(names[index]) for index in indices if index < len(names)} if names else {}
 
 
 def choose_batch_size(explainer: Any, image: Tensor) -> int:

@@ -30,7 +30,7 @@ class Provenance:
     image: str  # SHA-256 of the image as certified
     image_name: str
     target: int
-    target_name: str
+    class_names: Mapping[str, str]  # by index, of the target and of the classes that the model answered
     device: str
     precision: str
     batch_size: int
@@ -39,6 +39,14 @@ class Provenance:
     def __post_init__(self) -> None:
         """Parameters as a file gives them back, so that votes can be compared before and after saving."""
         object.__setattr__(self, "params", json.loads(json.dumps(dict(self.params), default=repr)))
+
+    @property
+    def target_name(self) -> str:
+        return self.class_name(self.target)
+
+    def class_name(self, index: int) -> str:
+        """A class in words, where the model named its classes."""
+        return self.class_names.get(str(index)) or f"class {index}"
 
     def differences(self, other: Provenance) -> list[str]:
         """What makes the two explain different things, as sentences; machine, versions and file name may differ."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import statistics
 from .errors import ArgumentError, ExplainerError, PixelcertWarning
-from .explainer import Explainer, check_target, choose_batch_size, describe, device_of, explain
+from .explainer import Explainer, check_target, choose_batch_size, class_names, describe, device_of, explain
 from .image import check_image, image_hash, to_photo
 from .noise import noisy, snap
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign
@@ -187,19 +187,22 @@ class _Counts:
             predictions = answers if predictions is None else predictions + answers
         return _Counts(self.counted + len(maps), self.ones + ones, self.zeros + zeros, guess_ones, predictions)
 
-    def to_votes(self, votes: Votes, batch_size: int) -> Votes:
+    def to_votes(self, votes: Votes, explainer: Explainer, batch_size: int) -> Votes:
         def fetch(counts: Tensor) -> NDArray[np.int32]:
             array: NDArray[np.int32] = counts.cpu().numpy().reshape(-1, *votes.size)
             return array
 
+        predictions = None if self.predictions is None else self.predictions.cpu().numpy()
+        answered = () if predictions is None else np.flatnonzero(predictions).tolist()
+        names = class_names(explainer, [votes.provenance.target, *answered])
         return replace(
             votes,
-            provenance=replace(votes.provenance, batch_size=batch_size),
+            provenance=replace(votes.provenance, batch_size=batch_size, class_names=names),
             counted=self.counted,
             ones=fetch(self.ones),
             zeros=fetch(self.zeros),
             guess_ones=fetch(self.guess_ones) if votes.plan.guess else None,
-            predictions=None if self.predictions is None else self.predictions.cpu().numpy(),
+            predictions=predictions,
         )
 
 
@@ -223,16 +226,16 @@ def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Prog
             if progress is not None:
                 progress(counts.counted, plan.n)
     except KeyboardInterrupt:
-        raise Interrupted(counts.to_votes(votes, batch_size)) from None
+        raise Interrupted(counts.to_votes(votes, explainer, batch_size)) from None
     except Exception as error:
         if counts.counted == 0:
             raise
         raise SamplingError(
             f"the explainer failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, or in a shell repeat with --resume.",
-            counts.to_votes(votes, batch_size),
+            counts.to_votes(votes, explainer, batch_size),
         ) from error
-    done = counts.to_votes(votes, batch_size)
+    done = counts.to_votes(votes, explainer, batch_size)
     _warn_if_silent(done)
     return done
 
@@ -251,13 +254,12 @@ def _check_batch_size(batch_size: int | None) -> int | None:
 
 def _provenance(explainer: Explainer, clean: Tensor, target: int, batch_size: int, image_name: str) -> Provenance:
     cuda = clean.device.type == "cuda"
-    names = getattr(getattr(explainer, "model", None), "classes", None)
     return Provenance(
         **describe(explainer),
         image=image_hash(clean),
         image_name=image_name,
         target=target,
-        target_name=str(names[target]) if names else "",
+        class_names=class_names(explainer, [target]),
         device=torch.cuda.get_device_name(clean.device) if cuda else clean.device.type,
         precision="tf32" if cuda and torch.backends.cudnn.allow_tf32 else "float32",
         batch_size=batch_size,

@@ -89,7 +89,7 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
         table.add_column(heading, justify="right")
     for certificate, _, _ in results:
         source = certificate.votes.provenance
-        name = f"{source.image_name or 'image'}, {source.target_name or source.target}"
+        name = f"{source.image_name or 'image'}, {source.target_name}"
         for row, level in enumerate(certificate.levels):
             shares = (f"{share:.1f} %" for share in certificate.shares(level))
             last = row == len(certificate.levels) - 1
@@ -124,12 +124,7 @@ def _prediction(certificate: Certificate) -> str | None:
     prediction = certificate.prediction
     if prediction is None:
         return None
-    source = certificate.votes.provenance
-    name = (
-        source.target_name
-        if prediction.target == source.target and source.target_name
-        else f"class {prediction.target}"
-    )
+    name = certificate.votes.provenance.class_name(prediction.target)
     needed = f"{prediction.votes_needed} are needed" if prediction.votes_needed else "n is too small for that"
     verdict = "certified" if prediction.certified else f"not certified, {needed}"
     return f"the model answers {name} in {prediction.votes} of {certificate.votes.plan.n} noisy copies ({verdict})"

@@ -85,8 +85,12 @@ def _draw(
 def _draw_photo(axes: Axes, certificate: Certificate) -> None:
     votes = certificate.votes
     blank = np.full((*votes.size, 3), 245, dtype=np.uint8)
-    where = votes.provenance.target_name or f"class {votes.provenance.target}"
-    _draw(axes, blank if votes.photo is None else votes.photo, "Photograph", f"explained class: {where}")
+    _draw(
+        axes,
+        blank if votes.photo is None else votes.photo,
+        "Photograph",
+        f"explained class: {votes.provenance.target_name}",
+    )
 
 
 def _draw_radius_map(axes: Axes, certificate: Certificate, level: float) -> None:

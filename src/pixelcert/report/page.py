@@ -61,7 +61,7 @@ def _section(certificate: Certificate) -> str:
     }
     details = "\n".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
     headings = "".join(f'<th scope="col">{text}</th>' for text in ("robustly in", "robustly out", "abstain"))
-    target = escape(source.target_name or f"class {source.target}")
+    target = escape(source.target_name)
     return f"""<section>
 <h2>{name}: {target}</h2>
 <img alt="Photograph, smoothed map, certified maps, overlay and radius map of {name}" src="{_picture(certificate)}">
