@@ -20,7 +20,7 @@ def test_labels_follow_the_votes_needed():
     k = statistics.votes_needed(100, 0.75, 0.001, 5)
     certificate = votes_of([100, k, k - 1, 100 - k, 50]).certify(correction="bonferroni")
     assert certificate.labels[50].tolist() == [[1, 1, pc.ABSTAIN, 0, pc.ABSTAIN]]
-    assert certificate.votes_needed[50] == k
+    assert certificate.claims[50].votes_needed == k
 
 
 def test_undecided_votes_count_for_neither_label():
@@ -100,17 +100,17 @@ def test_prediction_is_certified_beside_the_pixels():
     counts = np.array([100, 0, 0], dtype=np.int32)
     certificate = votes_of([100] * 100, predictions=counts).certify()
     needed = statistics.prediction_votes_needed(100, 0.75, 0.001 / 101)
-    assert certificate.prediction == pc.Prediction(0, 100, needed, True)
+    assert certificate.prediction == pc.Prediction(0, 100, pc.Claim(0.001 / 101, 1, needed), True)
     few = votes_of([100] * 100, predictions=np.array([5, needed - 1, 96 - needed], dtype=np.int32)).certify()
-    assert few.prediction == pc.Prediction(1, needed - 1, needed, False)
+    assert few.prediction == pc.Prediction(1, needed - 1, pc.Claim(0.001 / 101, 1, needed), False)
     assert votes_of([100]).certify().prediction is None
 
 
 def test_prediction_takes_its_share_of_alpha_from_the_pixels():
     n, pixels = 100, 1
-    without = votes_of([0], n=n).certify(0.75, 0.0007, correction="bonferroni").votes_needed[50]
+    without = votes_of([0], n=n).certify(0.75, 0.0007, correction="bonferroni").claims[50].votes_needed
     beside = votes_of([0], n=n, predictions=np.array([n], dtype=np.int32))
-    with_prediction = beside.certify(0.75, 0.0007, correction="bonferroni").votes_needed[50]
+    with_prediction = beside.certify(0.75, 0.0007, correction="bonferroni").claims[50].votes_needed
     assert with_prediction == statistics.votes_needed(n, 0.75, 0.00035, pixels) > without
 
 
@@ -177,3 +177,26 @@ def test_a_certificate_cannot_be_changed():
         certificate.labels[50][0, 0] = 0
     with pytest.raises(ValueError, match="read-only"):
         certificate.overlay[0, 0] = 0
+
+
+def test_a_radius_of_zero_is_said_to_promise_nothing():
+    with pytest.warns(pc.PixelcertWarning, match="radius of 0"):
+        votes_of([100]).certify(tau=0.5)
+
+
+@pytest.mark.parametrize(("correction", "words"), [
+    ("holm", "for each level apart"), ("joint", "for all levels together"), ("none", "for study only"),
+])  # fmt: skip
+def test_the_promise_says_for_what_it_holds(correction, words):
+    promise = votes_of([100]).certify(correction=correction).promise
+    assert words in promise
+    assert ("99.9 %" in promise) == (correction != "none")
+
+
+def test_each_claim_tells_its_alpha_and_number_of_hypotheses():
+    votes = votes_of([100] * 99, predictions=np.array([100], dtype=np.int32))
+    holm, joint = votes.certify(), votes.certify(correction="joint")
+    assert holm.claims[50][:2] == pytest.approx((0.00099, 99))
+    assert holm.overlay_claim[:2] == pytest.approx((0.00099, 99))
+    assert holm.prediction.claim[:2] == pytest.approx((0.00001, 1))
+    assert joint.claims[50][:2] == pytest.approx((0.00099, 198))

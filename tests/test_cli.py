@@ -244,7 +244,7 @@ def test_json_is_all_there_is_on_stdout(tiny, tmp_path):
         "zeros": shares.zeros,
         "abstained": shares.abstained,
         "certified": certificate.percent_certified(12.5),
-        "votes_needed": certificate.votes_needed[12.5],
+        "claim": certificate.claims[12.5]._asdict(),
     }
     assert result["prediction"]["votes"] == certificate.prediction.votes
     assert result["plan"]["levels"] == [50, 12.5]
@@ -565,7 +565,7 @@ def test_without_resume_votes_are_sampled_again(tiny, votes_file):
     ("options", "word"),
     [
         ("--sigma 0.25", "sigma"),
-        ("-n 60", "n=44"),
+        ("-n 60", "n was 44, now 60"),
         ("--seed 1", "seed"),
         ("-K 50", "levels"),
         ("--sign absolute", "sign"),
@@ -675,10 +675,30 @@ def test_ctrl_c_at_the_second_image_keeps_the_first(tiny, tmp_path):
 def test_votes_of_earlier_settings_do_not_bar_the_way_to_resume(tiny, votes_file):
     """Ctrl-C promised that the same command with --resume continues, whatever lay in the folder before."""
     with stopping_after(2, KeyboardInterrupt()):
-        assert tiny("--seed", 1).code == 130
-    run = tiny("--seed", 1, "--resume")
+        assert tiny("--seed", 1, "--overwrite").code == 130
+    assert pc.Votes.load(votes_file).plan.seed == 0, "complete votes are not given up for partial ones"
+    run = tiny("--seed", 1, "--overwrite", "--resume")
     assert run.code == 0, run.err
     assert pc.Votes.load(votes_file).plan.seed == 1
+
+
+def test_votes_of_other_settings_are_not_replaced_unless_told_to(tiny, votes_file, request):
+    before = votes_file.read_bytes()
+    assert_refused(tiny("--seed", 1), "seed was 0, now 1", "--overwrite")
+    assert votes_file.read_bytes() == before
+    assert tiny("--seed", 1, "--overwrite").code == 0
+    assert pc.Votes.load(votes_file).plan.seed == 1
+
+
+def test_the_same_command_again_gives_the_same_file(tiny, votes_file):
+    before = votes_file.read_bytes()
+    assert tiny().code == 0
+    assert votes_file.read_bytes() == before
+
+
+def test_show_draws_where_it_is_told(pixelcert, votes_file, tmp_path):
+    assert pixelcert("show", votes_file, "-o", tmp_path / "other").code == 0
+    assert files_in(tmp_path / "other") == [f"{votes_file.stem}.png"]
 
 
 def test_explainer_that_fails_midway_loses_nothing(tiny, votes_file, tmp_path):

@@ -119,14 +119,28 @@ def check_family_wise_error_of_every_correction() -> None:
     assert false / runs <= limit, "joint"
 
 
+def check_family_wise_error_of_the_overlay() -> None:
+    """Two nested levels, p = τ at the larger and just below at the smaller: any overlay is false."""
+    rng = np.random.default_rng(5)
+    n, pixels, runs = 110, 200, 1500
+    false = 0
+    for high in rng.binomial(n, TAU, size=(runs, pixels)):
+        low = rng.binomial(high, 0.99)
+        votes = votes_from(np.stack([high, low]), n, levels=(50, 10))
+        false += bool(votes.certify(TAU, 0.1).overlay.any())
+    assert false / runs <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
+
+
 def check_family_wise_error_of_the_radius_map() -> None:
-    """p = 1/2 everywhere: any positive radius is false."""
+    """p = 1/2 everywhere: any positive radius is false, at one level, and at any of six independent ones."""
     rng = np.random.default_rng(1)
     runs, n = 1500, 60
-    false = sum(
-        bool((votes_from(ones[None], n).radius_map(50, 0.1) > 0).any()) for ones in rng.binomial(n, 0.5, (runs, 100))
-    )
-    assert false / runs <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
+    for levels in ((50,), (50, 25, 10, 5, 2, 1)):
+        false = 0
+        for ones in rng.binomial(n, 0.5, (runs, len(levels), 100)):
+            votes = votes_from(ones, n, levels)
+            false += any((votes.radius_map(level, 0.1, joint=len(levels) > 1) > 0).any() for level in levels)
+        assert false / runs <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
 
 
 def check_votes_follow_the_true_probabilities() -> None:
@@ -186,6 +200,7 @@ CHECKS = [
     check_votes_depend_on_the_noisy_images_alone,
     check_ties_certify_nothing,
     check_family_wise_error_of_every_correction,
+    check_family_wise_error_of_the_overlay,
     check_family_wise_error_of_the_radius_map,
     check_votes_follow_the_true_probabilities,
     check_prediction_errors_are_rare,
@@ -283,9 +298,19 @@ def joint_claims_tested_apart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statistics, "votes_needed", apart)
 
 
-def half_the_hypotheses_in_the_radius_map(patch: pytest.MonkeyPatch) -> None:
+def a_quarter_of_the_hypotheses_in_the_radius_map(patch: pytest.MonkeyPatch) -> None:
     real = statistics.radius_by_count
     patch.setattr(statistics, "radius_by_count", lambda n, s, a, pixels, levels=1: real(n, s, a, pixels // 4, levels))
+
+
+def levels_forgotten_in_the_radius_map(patch: pytest.MonkeyPatch) -> None:
+    real = statistics.radius_by_count
+    patch.setattr(statistics, "radius_by_count", lambda n, s, a, pixels, levels=1: real(n, s, a, pixels, 1))
+
+
+def overlay_without_correction(patch: pytest.MonkeyPatch) -> None:
+    real = statistics.overlay_votes_needed
+    patch.setattr(statistics, "overlay_votes_needed", lambda n, tau, alpha, pixels: real(n, tau, alpha, 1))
 
 
 def prediction_without_its_factor(patch: pytest.MonkeyPatch) -> None:
@@ -307,7 +332,9 @@ FAULTS = [
     (clean_image_leakage, check_votes_depend_on_the_noisy_images_alone),
     (ties_counted_as_ones, check_ties_certify_nothing),
     (joint_claims_tested_apart, check_family_wise_error_of_every_correction),
-    (half_the_hypotheses_in_the_radius_map, check_family_wise_error_of_the_radius_map),
+    (a_quarter_of_the_hypotheses_in_the_radius_map, check_family_wise_error_of_the_radius_map),
+    (levels_forgotten_in_the_radius_map, check_family_wise_error_of_the_radius_map),
+    (overlay_without_correction, check_family_wise_error_of_the_overlay),
     (noise_too_small, check_votes_follow_the_true_probabilities),
     (prediction_without_its_factor, check_prediction_errors_are_rare),
 ]

@@ -69,8 +69,9 @@ def words(figure: Figure) -> list[str]:
 
 
 def footer(figure: Figure) -> str:
-    (line,) = [text.get_text() for text in figure.texts if "σ" in text.get_text()]
-    return line
+    """The settings and the promise below the legend."""
+    (_, settings, promise) = [text.get_text() for text in figure.texts]
+    return f"{settings}\n{promise}"
 
 
 def number_after(name: str, line: str) -> float:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pixelcert.noise import LARGEST_NORMAL, noisy, snap, standard_normal
-from pixelcert.plan import GRID
+from pixelcert.noise import noisy, snap, standard_normal
+from pixelcert.plan import GRID, LARGEST_NORMAL, LARGEST_SIGMA
 
 IMAGE = snap(torch.rand(3, 17, 13, generator=torch.Generator().manual_seed(0)))
 
@@ -84,3 +84,4 @@ def test_samples_and_pixels_are_uncorrelated():
 
 def test_far_tail_is_reachable():
     assert LARGEST_NORMAL > 8.5
+    assert LARGEST_SIGMA * LARGEST_NORMAL + 1 <= 16

@@ -35,6 +35,7 @@ class StopsAfter:
         return brightness(images, targets)
 
     __qualname__ = brightness.__qualname__
+    batch_independent = True  # vouches for itself, and so is not called once more to find out
 
 
 # ── Votes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -59,6 +60,7 @@ def test_explainer_sees_each_noisy_image_once_and_never_the_clean_one():
         assert torch.equal(targets, torch.full((len(images),), 3))
         return brightness(images, targets)
 
+    spy.batch_independent = True
     pc.sample(spy, IMAGE, 3, n=70, seed=5, batch_size=16)
     expected = noisy(snap(IMAGE), 0.15, 5, range(70))
     assert torch.equal(torch.cat(seen), expected)
@@ -142,6 +144,17 @@ def test_predictions_are_counted_when_the_explainer_gives_logits(embedded):
     assert np.array_equal(votes.predictions, np.bincount(answers, minlength=1000))
 
 
+@pytest.mark.parametrize("logits", [torch.full((1, 5), torch.nan), torch.zeros(1, 5)])
+def test_nan_and_tied_logits_answer_nothing(logits):
+    class Undecided:
+        def explain(self, images, targets):
+            return pc.Explanation(brightness(images, targets), logits.expand(len(images), 5))
+
+    votes = pc.sample(Undecided(), IMAGE, 0)
+    assert votes.predictions.sum() == 0
+    assert not votes.certify().prediction.certified
+
+
 def test_progress_hears_of_every_batch():
     heard = []
     pc.sample(brightness, IMAGE, 0, n=70, batch_size=32, progress=lambda done, total: heard.append((done, total)))
@@ -207,6 +220,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_votes(error):
             raise error
         return brightness(images, targets)
 
+    hungry.batch_independent = True
     votes = pc.sample(hungry, IMAGE, 0, batch_size=32)
     assert same(votes, pc.sample(brightness, IMAGE, 0))
     assert sizes[:5] == [32, 32, 32, 16, 8]
@@ -270,3 +284,63 @@ def test_wrong_channels_are_refused(embedded):
 def test_bad_answers_of_the_explainer_are_refused_at_the_first_batch(answer, named):
     with pytest.raises(pc.ExplainerError, match=named):
         pc.sample(answer, IMAGE, 0)
+
+
+def test_logits_of_a_wrong_shape_are_refused():
+    class Broken:
+        def explain(self, images, targets):
+            return pc.Explanation(brightness(images, targets), torch.zeros(5))
+
+    with pytest.raises(pc.ExplainerError, match=r"logits of shape \(5,\)"):
+        pc.sample(Broken(), IMAGE, 0)
+
+
+def test_maps_that_depend_on_the_rest_of_the_batch_are_refused():
+    """The mean over the batch is nearly constant: counted as independent votes, it would certify nearly everything."""
+
+    def averaged(images, targets):
+        return images[:, 0].mean(dim=0, keepdim=True).expand(len(images), -1, -1)
+
+    with pytest.raises(pc.ExplainerError, match="rest of the batch"):
+        pc.sample(averaged, IMAGE, 0)
+    pc.sample(averaged, IMAGE, 0, batch_size=1)
+
+
+def test_an_explainer_with_its_own_randomness_is_not_taken_for_a_dependent_one():
+    generator = torch.Generator().manual_seed(0)
+
+    def random(images, targets):
+        return images[:, 0] + torch.rand(len(images), 12, 10, generator=generator)
+
+    assert pc.sample(random, IMAGE, 0).complete
+
+
+def test_a_network_in_training_mode_is_refused():
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.LazyLinear(5)
+    )
+    net(torch.zeros(2, 3, 12, 10))
+    explainer = pc.method("grad", pc.Classifier(net, mean=[0.5] * 3, std=[0.5] * 3))
+    net.train()
+    with pytest.raises(pc.ModelError, match="training mode"):
+        pc.sample(explainer, IMAGE, 0)
+
+
+def test_a_network_of_any_input_size_can_be_asked_for_its_classes():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(360, 7))
+    explainer = pc.method("grad", pc.Classifier(net, mean=[0.5] * 3, std=[0.5] * 3))
+    with pytest.raises(pc.ArgumentError, match="classes 0 to 6"):
+        pc.sample(explainer, IMAGE, 7)
+    with pytest.raises(pc.ModelError, match="cannot take images of 10 × 10"):
+        pc.sample(explainer, IMAGE[:, :10], 0)
+
+
+@pytest.mark.parametrize("correction", ["joint", "simes", "reference"])
+def test_a_certificate_that_cannot_be_had_is_refused_before_sampling(correction):
+    with pytest.raises(pc.PixelcertError, match=correction):
+        pc.certify(never, IMAGE, 0, n=40, correction=correction)
+
+
+def test_a_level_that_covers_the_whole_map_is_refused():
+    with pytest.raises(pc.ArgumentError, match=r"levels holds 99\.5, the whole map of 120 pixels"):
+        pc.sample(never, IMAGE, 0, levels=(50, 99.5))

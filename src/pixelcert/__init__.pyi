@@ -1,5 +1,6 @@
 from .certificate import ABSTAIN as ABSTAIN
 from .certificate import Certificate as Certificate
+from .certificate import Claim as Claim
 from .certificate import Prediction as Prediction
 from .certificate import Shares as Shares
 from .errors import ArgumentError as ArgumentError

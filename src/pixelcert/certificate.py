@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
+from .errors import PixelcertWarning
 from .plan import ALPHA, TAU, check_levels
 from .statistics import Correction
 from .votes import Votes
@@ -31,12 +33,20 @@ class Shares(NamedTuple):
     abstained: float
 
 
+class Claim(NamedTuple):
+    """What was claimed at once: with `votes_needed`, the chance that any of `hypotheses` is falsely rejected is α."""
+
+    alpha: float
+    hypotheses: int
+    votes_needed: int
+
+
 class Prediction(NamedTuple):
     """The model's most frequent answer under noise, and whether it provably stays the majority within the radius."""
 
-    target: int
+    answer: int
     votes: int
-    votes_needed: int | None  # None where n is too small to certify it beside the pixels
+    claim: Claim | None  # None where n is too small to certify it beside the pixels
     certified: bool
 
 
@@ -58,8 +68,9 @@ class Certificate:
     alpha: float
     correction: Correction
     labels: Mapping[float, NDArray[np.int8]]  # level → (H, W) of 1, 0, ABSTAIN
-    votes_needed: Mapping[float, int]  # level → how many votes made a label
+    claims: Mapping[float, Claim]  # level → what its labels were tested with
     overlay: NDArray[np.float32]  # (H, W): the smallest level at which a pixel is certified 1; 0 for none
+    overlay_claim: Claim
     prediction: Prediction | None
 
     @property
@@ -80,6 +91,18 @@ class Certificate:
     def confidence(self) -> str:
         """1 - α in percent, exactly: no α is printed as certainty."""
         return f"{(100 * (1 - Decimal(str(self.alpha)))).normalize():f} %"
+
+    @property
+    def promise(self) -> str:
+        """What is guaranteed, in one sentence."""
+        if self.correction == "none":
+            return "Not corrected for many pixels, for study only: over a map these labels carry no confidence."
+        scope = "for all levels together" if self.correction == "joint" else "for each level apart"
+        radius = statistics.rounded_down(self.radius)
+        return (
+            f"With confidence {self.confidence}, {scope}: a certified pixel keeps its majority label, "
+            f"in or outside the top K %, under every change of the image below R = {radius} in ℓ2."
+        )
 
     def smoothed(self, level: float) -> NDArray[np.float64]:
         """SS, the smoothed sparsified map: the share of samples with the pixel in the top K %, (H, W)."""
@@ -117,49 +140,73 @@ def certify_votes(
     The default is Holm's, or "reference" for votes that were sampled with the reference preset.
     """
     votes.require_complete()
-    plan = votes.plan
-    correction = statistics.choose_correction(plan, tau, alpha, votes.pixels, correction)
-    guess = plan.guess if correction == "reference" else 0
+    correction = correction or statistics.default_correction(votes.plan)
+    statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, correction)
     alpha_prediction = _prediction_share(votes, tau, alpha, correction)
     alpha_pixels = alpha - alpha_prediction
 
-    labels: dict[float, NDArray[np.int8]] = {}
-    needed: dict[float, int] = {}
+    chosen = sorted(votes.plan.levels if levels is None else check_levels(levels), reverse=True)
+    counts = {level: _testable_counts(votes, level, correction) for level in chosen}
+    claims = {level: _claim(votes, *counts[level], tau, alpha_pixels, correction) for level in chosen}
+    labels = {level: _label(*counts[level], claims[level].votes_needed) for level in chosen}
+    overlay_claim = (
+        _overlay_claim(votes, tau, alpha_pixels) if correction in ("holm", "bonferroni") else claims[chosen[0]]
+    )
     overlay = np.zeros(votes.size, dtype=np.float32)
-    for level in sorted(plan.levels if levels is None else check_levels(levels), reverse=True):
-        ones, zeros = _testable_counts(votes, votes.index(level), guess)
-        k = _votes_needed(np.maximum(ones, zeros), plan.n - guess, tau, alpha_pixels, correction)
-        needed[level] = k
-        labels[level] = np.where(ones >= k, 1, np.where(zeros >= k, 0, ABSTAIN)).astype(np.int8)
-        if correction in ("holm", "bonferroni"):  # a claim over all levels has a threshold of its own
-            k = _possible(statistics.overlay_votes_needed(plan.n, tau, alpha_pixels, votes.pixels))
-        overlay[ones >= k] = level  # smaller levels come later and win
-        labels[level].setflags(write=False)
+    for level in chosen:  # smaller levels come later and win
+        overlay[counts[level][0] >= overlay_claim.votes_needed] = level
     overlay.setflags(write=False)
     prediction = None if correction == "reference" else _certify_prediction(votes, tau, alpha_prediction)
-    frozen_labels, frozen_needed = MappingProxyType(labels), MappingProxyType(needed)
-    return Certificate(votes, tau, alpha, correction, frozen_labels, frozen_needed, overlay, prediction)
+
+    frozen_labels, frozen_claims = MappingProxyType(labels), MappingProxyType(claims)
+    certificate = Certificate(
+        votes, tau, alpha, correction, frozen_labels, frozen_claims, overlay, overlay_claim, prediction
+    )
+    if certificate.radius == 0:
+        message = f"tau={tau} certifies a radius of 0, which promises nothing: raise tau."
+        warnings.warn(message, PixelcertWarning, stacklevel=3)
+    return certificate
 
 
-def _testable_counts(votes: Votes, level: int, guess: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _testable_counts(votes: Votes, level: float, correction: Correction) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Votes that may be tested for 1 and for 0. Labels guessed from the first samples are tested on the others."""
-    ones, zeros = votes.ones[level], votes.zeros[level]
-    if guess == 0 or votes.guess_ones is None:
+    index, guess = votes.index(level), votes.plan.guess
+    ones, zeros = votes.ones[index], votes.zeros[index]
+    if correction != "reference" or votes.guess_ones is None:
         return ones, zeros
-    guess_ones = votes.guess_ones[level]
+    guess_ones = votes.guess_ones[index]
     guessed_one = 2 * guess_ones > guess
     return np.where(guessed_one, ones - guess_ones, 0), np.where(guessed_one, 0, zeros - (guess - guess_ones))
 
 
-def _votes_needed(strongest: NDArray[np.int32], n: int, tau: float, alpha: float, correction: Correction) -> int:
+def _claim(
+    votes: Votes,
+    ones: NDArray[np.int32],
+    zeros: NDArray[np.int32],
+    tau: float,
+    alpha: float,
+    correction: Correction,
+) -> Claim:
+    n, pixels = statistics.tested_samples(votes.plan, correction), votes.pixels
     if correction == "holm":
-        return _possible(statistics.step_down(strongest, n, tau, alpha))
-    return _possible(statistics.votes_needed(n, tau, alpha, strongest.size, correction))
+        k = statistics.step_down(np.maximum(ones, zeros), n, tau, alpha)
+    else:
+        k = statistics.votes_needed(n, tau, alpha, pixels, correction)
+    assert k is not None, "infeasible tests were refused"
+    return Claim(alpha, {"joint": 2 * pixels, "none": 1}.get(correction, pixels), k)
 
 
-def _possible(k: int | None) -> int:
-    assert k is not None, "infeasible tests are refused before"
-    return k
+def _overlay_claim(votes: Votes, tau: float, alpha: float) -> Claim:
+    """Claims of 1 at all levels together, which have a threshold of their own."""
+    k = statistics.overlay_votes_needed(votes.plan.n, tau, alpha, votes.pixels)
+    assert k is not None, "it is no larger than that of a level, which is feasible"
+    return Claim(alpha, votes.pixels, k)
+
+
+def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray[np.int8]:
+    labels: NDArray[np.int8] = np.where(ones >= k, 1, np.where(zeros >= k, 0, ABSTAIN)).astype(np.int8)
+    labels.setflags(write=False)
+    return labels
 
 
 def _prediction_share(votes: Votes, tau: float, alpha: float, correction: Correction) -> float:
@@ -167,9 +214,9 @@ def _prediction_share(votes: Votes, tau: float, alpha: float, correction: Correc
 
     Nothing if it cannot be certified, or if the pixels could not be any more: at the fewest samples that do.
     """
-    share = alpha / (votes.pixels + 1)
     if votes.predictions is None or correction == "reference":
         return 0.0
+    share = alpha / (votes.pixels + 1)
     possible = statistics.prediction_votes_needed(votes.plan.n, tau, share)
     leaves_enough = statistics.votes_needed(votes.plan.n, tau, alpha - share, votes.pixels, correction)
     return share if possible and leaves_enough else 0.0
@@ -178,7 +225,9 @@ def _prediction_share(votes: Votes, tau: float, alpha: float, correction: Correc
 def _certify_prediction(votes: Votes, tau: float, alpha: float) -> Prediction | None:
     if votes.predictions is None:
         return None
-    top = int(votes.predictions.argmax())
-    count = int(votes.predictions[top])
+    answer = int(votes.predictions.argmax())
+    count = int(votes.predictions[answer])
     k = statistics.prediction_votes_needed(votes.plan.n, tau, alpha) if alpha > 0 else None
-    return Prediction(top, count, k, k is not None and count >= k)
+    if k is None:
+        return Prediction(answer, count, None, False)
+    return Prediction(answer, count, Claim(alpha, 1, k), count >= k)

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import terminal
-from .errors import ArgumentError, PixelcertError
+from .errors import ArgumentError, PixelcertError, VotesFileError
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .methods.base import Method
+    from .methods import Method
     from .models import Classifier
     from .votes import Votes
+
+    Run = tuple[Plan, Method, Tensor, int]  # what is sampled: plan, explainer, image, target
 
 REFUSED = 1
 INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
@@ -65,6 +67,7 @@ def certify(
     batch_size: Annotated[int | None, typer.Option(help="Noisy images at once; default: chosen.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; default: a GPU if there is one.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace votes of other settings there.")] = False,
     picture: Picture = True,
     as_json: Json = False,
 ) -> None:
@@ -80,19 +83,22 @@ def certify(
         from .sampling import Interrupted
 
         classifier = load_model(model, None if weights == "none" else weights, device)
-        statistics.choose_correction(plan, tau, alpha, classifier.size**2, correction)  # type: ignore[arg-type]
+        test: Any = correction or statistics.default_correction(plan)
+        statistics.check_feasible(plan, tau, alpha, classifier.size**2, test)
         explainer = make_method(method, classifier, layer, **params)
         paths = images or photographs()
         files = _votes_files(paths, out, explainer)
         loaded = [load_image(path, classifier.size) for path in paths]
         targets = [_parse_target(target, classifier, image) for image in loaded]
+        runs = [(plan, explainer, image, index) for image, index in zip(loaded, targets, strict=True)]
+        begun = [_find_votes(file, run, overwrite) for file, run in zip(files, runs, strict=True)]
 
     results = []
     with terminal.progress() as track:
-        for path, file, image, index in zip(paths, files, loaded, targets, strict=True):
+        for path, file, run, votes in zip(paths, files, runs, begun, strict=True):
+            settings = {"batch_size": batch_size, "progress": track(path.name)}
             try:
-                settings = {"batch_size": batch_size, "progress": track(path.name)}
-                votes = _sample_into(file, plan, explainer, image, index, path.name, resume, settings)
+                votes = _sample_into(file, run, votes if resume else None, path.name, settings)
             except Interrupted:
                 raise typer.Exit(INTERRUPTED) from None
             results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
@@ -106,15 +112,20 @@ def show(
     alpha: Alpha = ALPHA,
     level: Levels = None,
     correction: Correction = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for pictures; default: beside.")] = None,
     picture: Picture = True,
     as_json: Json = False,
 ) -> None:
-    """Certify saved votes again, at another τ, α, correction or levels, without sampling."""
+    """Certify saved votes again, at another τ, α, correction or levels, without sampling.
+
+    Each certificate keeps its own promise; choosing the most pleasing of many does not. To see all τ at once, use the
+    radius map.
+    """
     from .votes import Votes
 
     loaded = [Votes.load(path) for path in votes]
     results = [
-        _certify_file(path, one, tau, alpha, level, correction, picture)
+        _certify_file(path, one, tau, alpha, level, correction, picture, out)
         for path, one in zip(votes, loaded, strict=True)
     ]
     terminal.show_results(results, as_json)
@@ -185,40 +196,51 @@ def main() -> None:
         sys.exit(REFUSED)
 
 
-def _sample_into(
-    file: Path,
-    plan: Plan,
-    explainer: Method,
-    image: Tensor,
-    target: int,
-    image_name: str,
-    resume: bool,
-    settings: dict[str, Any],
-) -> Votes:
-    """Votes for one image, in `file`. What an interruption or failure leaves goes beside it, for --resume."""
-    from .sampling import Interrupted, SamplingError, sample_plan
+def _partial(file: Path) -> Path:
+    """Where an interruption leaves the votes that will be in `file`."""
+    return file.with_suffix(".partial.safetensors")
+
+
+def _find_votes(file: Path, run: Run, overwrite: bool) -> Votes | None:
+    """Votes of this very run that are already there. Those of another run are refused, unless they may be replaced."""
+    from .sampling import differences
     from .votes import Votes
 
-    partial = file.with_suffix(".partial.safetensors")
-    begun = [(path, Votes.load(path)) for path in (file, partial) if path.exists()] if resume else []
-    fitting = [votes for _, votes in begun if votes.plan == plan and votes.provenance.target == target]
-    if begun and not fitting:
-        path, votes = begun[0]
-        before = f"target={votes.provenance.target}, {votes.plan}"
-        raise ArgumentError(f"{path} was sampled with {before}: give the same settings, or another --out.")
+    found = None
+    for path in (file, _partial(file)):
+        try:
+            votes = Votes.load(path) if path.exists() else None
+        except VotesFileError:
+            if not overwrite:
+                raise
+            continue
+        if votes is None:
+            continue
+        if not (changed := differences(votes, *run)):
+            found = found or votes
+        elif not overwrite:
+            remedy = "give the same settings, another --out, or --overwrite"
+            raise ArgumentError(f"{path} holds votes of another run ({'; '.join(changed)}): {remedy}.")
+    return found
+
+
+def _sample_into(file: Path, run: Run, begun: Votes | None, image_name: str, settings: dict[str, Any]) -> Votes:
+    """Votes of one run, in `file`. What an interruption or failure leaves goes beside it, for --resume."""
+    from .sampling import Interrupted, SamplingError, sample_plan
+
+    plan, explainer, image, target = run
     try:
-        if fitting:
-            votes = fitting[0].resume(explainer, image, **settings)
-        else:
+        if begun is None:
             votes = sample_plan(plan, explainer, image, target, tau=None, image_name=image_name, **settings)
+        else:
+            votes = begun.resume(explainer, image, **settings)
     except (Interrupted, SamplingError) as stop:
-        stop.votes.save(partial)
-        terminal.say(
-            f"{stop.votes.counted} of {plan.n} samples are saved in {partial}; the same command with --resume goes on."
-        )
+        partial = stop.votes.save(_partial(file))
+        counted = f"{stop.votes.counted} of {plan.n} samples"
+        terminal.say(f"{counted} are saved in {partial}; the same command with --resume goes on.")
         raise
     votes.save(file)
-    partial.unlink(missing_ok=True)
+    _partial(file).unlink(missing_ok=True)
     return votes
 
 
@@ -230,10 +252,12 @@ def _certify_file(
     levels: list[float] | None,
     correction: str | None,
     picture: bool,
+    out: Path | None = None,
 ) -> terminal.Result:
     certificate = votes.certify(tau, alpha, levels=levels, correction=correction)  # type: ignore[arg-type]
-    drawn = file.with_suffix(".png") if picture else None
+    drawn = (out or file.parent) / f"{file.stem}.png" if picture else None
     if drawn is not None:
+        drawn.parent.mkdir(parents=True, exist_ok=True)
         certificate.plot(drawn)
     return terminal.Result(certificate, file, drawn)
 

@@ -1,8 +1,9 @@
 """What an explainer is, and how whatever it answers becomes one checked map per image.
 
-An explainer is any callable ``(images (B, C, H, W), targets (B,)) → maps``. It must be deterministic and see only
-the images it is given. One that also has a method ``explain`` returning an `Explanation` may add the model's logits,
-so that the prediction can be certified by the same noise.
+An explainer is any callable ``(images (B, C, H, W), targets (B,)) → maps``. It must be deterministic, and each map must
+depend on its own image alone: not on the rest of the batch, not on the clean image. One that also has a method
+``explain`` returning an `Explanation` may add the model's logits, so that the prediction can be certified by the same
+noise.
 """
 
 from __future__ import annotations
@@ -41,11 +42,10 @@ def explain(explainer: Explainer, images: Tensor, target: int) -> Explanation:
     Channels are summed and coarser maps are upsampled bilinearly.
     """
     targets = torch.full((len(images),), target, device=images.device)
-    if hasattr(explainer, "explain"):
-        maps, logits = explainer.explain(images, targets)
-    else:
-        maps, logits = explainer(images, targets), None
+    answer = explainer.explain(images, targets) if hasattr(explainer, "explain") else explainer(images, targets)
+    maps, logits = answer if isinstance(answer, Explanation) else (answer, None)
     _check_maps(maps, images)
+    _check_logits(logits, images)
     maps = maps.detach()
     maps = maps if maps.dtype == torch.float64 else maps.float()
     maps = maps.sum(dim=1) if maps.ndim == 4 else maps
@@ -56,7 +56,7 @@ def explain(explainer: Explainer, images: Tensor, target: int) -> Explanation:
 
 def describe(explainer: Any) -> dict[str, Any]:
     """What can be told of an explainer's method and model, for the provenance."""
-    model = getattr(explainer, "model", None)
+    model = _model_of(explainer)
     qualified = getattr(explainer, "__qualname__", type(explainer).__qualname__)
     return {
         "method": str(getattr(explainer, "name", qualified)),
@@ -69,24 +69,46 @@ def describe(explainer: Any) -> dict[str, Any]:
 
 def device_of(explainer: Any, image: Tensor) -> torch.device:
     """Where the explainer computes: its model's device if it tells, else the image's."""
-    device = getattr(getattr(explainer, "model", None), "device", image.device)
+    device = getattr(_model_of(explainer), "device", image.device)
     return device if isinstance(device, torch.device) else image.device
 
 
-def check_target(explainer: Any, target: int) -> int:
+def channels_of(explainer: Any) -> int | None:
+    """How many channels an image must have, where the explainer tells."""
+    channels: int | None = getattr(_model_of(explainer), "channels", None)
+    return channels
+
+
+def check_target(explainer: Any, target: int, image: Tensor) -> int:
     """`target` as an int within the model's classes, where the explainer tells how many there are."""
-    model = getattr(explainer, "model", None)
-    classes = getattr(model, "num_classes", None)
     if isinstance(target, bool) or int(target) != target or target < 0:
         raise ArgumentError(f"target={target!r} is not a class index: use a whole number from 0.")
-    if classes is not None and target >= classes:
+    count = getattr(_model_of(explainer), "count_classes", None)
+    if count is not None and target >= (classes := count(*image.shape[1:])):
         raise ArgumentError(f"target={target} is out of range: the model has classes 0 to {classes - 1}.")
     return int(target)
 
 
+def precision_of(explainer: Any, device: torch.device) -> str:
+    """The model's number format, and where torch may round it further."""
+    parameters = getattr(getattr(_model_of(explainer), "net", None), "parameters", tuple)
+    dtype = next((str(value.dtype).removeprefix("torch.") for value in parameters()), "float32")
+    tf32 = device.type == "cuda" and dtype == "float32"
+    rounding = [
+        name
+        for name, on in (
+            ("tf32 convolutions", tf32 and torch.backends.cudnn.allow_tf32),
+            ("tf32 products", tf32 and torch.backends.cuda.matmul.allow_tf32),
+            ("autocast", torch.is_autocast_enabled(device.type)),
+        )
+        if on
+    ]
+    return ", ".join((dtype, *rounding))
+
+
 def class_names(explainer: Any, indices: Iterable[int]) -> dict[str, str]:
     """Names of the given classes, where the explainer's model has them."""
-    names = getattr(getattr(explainer, "model", None), "classes", None)
+    names = getattr(_model_of(explainer), "classes", None)
     return {str(index): str(names[index]) for index in indices if index < len(names)} if names else {}
 
 
@@ -95,6 +117,17 @@ def choose_batch_size(explainer: Any, image: Tensor) -> int:
     full = _BATCH.get(image.device.type, _BATCH_ACCELERATOR)
     cost = image.numel() / (3 * 224 * 224) * max(1, getattr(explainer, "forwards", 1))
     return max(1, math.floor(full / cost))
+
+
+def _model_of(explainer: Any) -> Any:
+    return getattr(explainer, "model", None)
+
+
+def _check_logits(logits: Tensor | None, images: Tensor) -> None:
+    if logits is not None and (logits.ndim != 2 or len(logits) != len(images)):
+        raise ExplainerError(
+            f"the explainer returned logits of shape {tuple(logits.shape)}: return ({len(images)}, classes), or None."
+        )
 
 
 def _check_maps(maps: Any, images: Tensor) -> None:

@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
+from .digest import sha256
 from .errors import VotesFileError
-from .provenance import sha256
 
 Arrays = Mapping[str, NDArray[Any]]
 

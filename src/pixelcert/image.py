@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from .digest import sha256
 from .errors import ImageError, PixelcertWarning
-from .provenance import sha256
 
 
 def load_image(path: str | Path, size: int | None = 224) -> Tensor:

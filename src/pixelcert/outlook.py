@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from scipy.special import ndtr
 
 from . import statistics
 from .errors import ArgumentError
-from .plan import GRID, Plan
+from .plan import GRID, PRESETS, Plan
 from .statistics import Correction
 
-CORRECTIONS: tuple[Correction, ...] = ("holm", "bonferroni", "joint", "reference", "none")
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
+GUESS: int = PRESETS["reference"]["guess"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def make_outlook(
     """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs."""
     pixels = width * height
     slack = math.sqrt(3 * pixels) * GRID
-    statistics.check_test(0.5, alpha, "holm")
+    statistics.check_alpha(alpha)
     plan = Plan(sigma=sigma, n=1 if n is None else n)
     if tau is not None and radius is not None:
         raise ArgumentError(f"tau={tau} and radius={radius} each give the other: name one of them.")
@@ -54,12 +56,11 @@ def make_outlook(
             raise ArgumentError(f"radius={radius} is out of reach at sigma={sigma}: raise sigma or lower the radius.")
     if tau is None:
         tau = 0.75 if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
-    statistics.check_test(tau, alpha, "holm")
+    statistics.check_tau(tau)
     n = n if n is not None else statistics.smallest_n(tau, alpha, pixels)
-    statistics.check_feasible(n, tau, alpha, pixels)
-    guess = 10
+    statistics.check_feasible(replace(plan, n=n), tau, alpha, pixels, "holm")
     needed: dict[str, int | None] = {
-        correction: statistics.votes_needed(n - guess * (correction == "reference"), tau, alpha, pixels, correction)
+        correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
         for correction in CORRECTIONS
     }
     return Outlook(

@@ -17,7 +17,8 @@ TAU = 0.75
 ALPHA = 0.001
 
 GRID = 2.0**-20  # the step of the grid on which image and noise lie (see pixelcert.noise)
-LARGEST_SIGMA = 1.7  # |x + ε| stays below 16, where float32 still holds every point of the grid
+LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57: what 53 random bits reach; float32 randn stops at 5.77
+LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the grid
 
 Sign = Literal["signed", "absolute", "positive"]
 Rule = Literal["rank", "percentile"]
@@ -50,7 +51,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.sigma) and 0 < self.sigma <= LARGEST_SIGMA):
             raise ArgumentError(
-                f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA}]: it is the noise's standard deviation "
+                f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation "
                 f"for pixels in [0, 1], such as 0.15."
             )
         if not 1 <= self.n < 2**31 or self.n != int(self.n):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,14 +48,12 @@ class Provenance:
         return self.class_names.get(str(index)) or f"class {index}"
 
     def differences(self, other: Provenance) -> list[str]:
-        """What makes the two explain different things, as sentences; machine, versions and file name may differ."""
-        names = ("method", "params", "layer", "model", "weights", "image", "target")
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        """What makes the two explain by different functions, in words. Names and batch sizes may differ.
+
+        Other devices, precisions and versions of torch round differently, and so are other functions. A black box is
+        known by its name alone.
+        """
+        names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        pairs.append(("torch", self.versions.get("torch"), other.versions.get("torch")))
         return [f"{name} was {mine!r}, now {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
-
-
-def sha256(*parts: bytes | memoryview) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import ArgumentError
 from .plan import Rule, Sign
 
 
@@ -31,6 +32,13 @@ def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
     """
     share = Fraction(str(level)) / 100
     return floor(share * pixels) + 1 if rule == "rank" else ceil(share * (pixels - 1))
+
+
+def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
+    """Refuse levels at which every pixel would be in the top K %: there even a constant map would be certified."""
+    for level in levels:
+        if ones_at(level, pixels, rule) >= pixels:
+            raise ArgumentError(f"levels holds {level}, the whole map of {pixels} pixels: lower this K.")
 
 
 def count_votes(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +17,22 @@ from torch import Tensor
 
 from . import statistics
 from .errors import ArgumentError, ExplainerError, PixelcertWarning
-from .explainer import Explainer, check_target, choose_batch_size, class_names, describe, device_of, explain
+from .explainer import (
+    Explainer,
+    channels_of,
+    check_target,
+    choose_batch_size,
+    class_names,
+    describe,
+    device_of,
+    explain,
+    precision_of,
+)
 from .image import check_image, image_hash, to_photo
 from .noise import noisy, snap
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign
 from .provenance import Provenance
-from .ranking import count_votes
+from .ranking import check_levels_fit, count_votes
 from .statistics import Correction
 from .votes import Votes
 
@@ -59,7 +69,7 @@ def certify(
     **settings: Any,
 ) -> Certificate:
     """Sample and certify in one call; `settings` are those of `sample`."""
-    votes = sample(explainer, image, target, tau=tau, alpha=alpha, **settings)
+    votes = sample(explainer, image, target, tau=tau, alpha=alpha, correction=correction, **settings)
     return votes.certify(tau, alpha, correction=correction)
 
 
@@ -76,8 +86,8 @@ def sample(
     preset: Preset = "default",
     tau: float | None = TAU,
     alpha: float = ALPHA,
+    correction: Correction | None = None,
     batch_size: int | None = None,
-    device: torch.device | str | None = None,
     image_name: str = "",
     progress: Progress | None = None,
 ) -> Votes:
@@ -91,8 +101,8 @@ def sample(
         levels: K in percent, in any order.
         sign: rank the maps "signed", by "absolute" value, or by "positive" part; by default as the preset says.
         preset: "default", or "reference" to reproduce the published code's ranking and test.
-        tau, alpha: the certificate to be asked for, so that an n too small for it is refused before sampling; votes
-            do not depend on them. ``tau=None`` skips the check.
+        tau, alpha, correction: the certificate to be asked for, so that an n too small for it is refused before
+            sampling; votes do not depend on them. ``tau=None`` skips the check.
         batch_size: noisy images per call of the explainer; chosen by default, halved when memory runs out.
         progress: called with (samples counted, samples planned) after every batch.
 
@@ -100,8 +110,18 @@ def sample(
         Interrupted: on Ctrl-C, carrying the votes counted so far.
     """
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=tuple(levels), seed=seed)
-    where = {"batch_size": batch_size, "device": device, "image_name": image_name, "progress": progress}
-    return sample_plan(plan, explainer, image, target, tau=tau, alpha=alpha, **where)  # type: ignore[arg-type]
+    return sample_plan(
+        plan,
+        explainer,
+        image,
+        target,
+        tau=tau,
+        alpha=alpha,
+        correction=correction,
+        batch_size=batch_size,
+        image_name=image_name,
+        progress=progress,
+    )
 
 
 def sample_plan(
@@ -112,17 +132,18 @@ def sample_plan(
     *,
     tau: float | None = TAU,
     alpha: float = ALPHA,
+    correction: Correction | None = None,
     batch_size: int | None = None,
-    device: torch.device | str | None = None,
     image_name: str = "",
     progress: Progress | None = None,
 ) -> Votes:
     """`sample`, with its settings in a `Plan`."""
-    clean = _prepare(explainer, image, device)
+    clean = _prepare(explainer, image)
+    pixels = clean.shape[1] * clean.shape[2]
+    check_levels_fit(plan.levels, pixels, plan.rule)
     if tau is not None:
-        pixels = clean.shape[1] * clean.shape[2]
-        statistics.choose_correction(plan, tau, alpha, pixels)
-    target = check_target(explainer, target)
+        statistics.check_feasible(plan, tau, alpha, pixels, correction or statistics.default_correction(plan))
+    target = check_target(explainer, target, clean)
     size = _check_batch_size(batch_size) or choose_batch_size(explainer, clean)
     empty = _empty_votes(plan, clean, _provenance(explainer, clean, target, size, image_name))
     return _count_all(empty, explainer, clean, progress)
@@ -134,21 +155,29 @@ def resume(
     image: Tensor | NDArray[np.floating],
     *,
     batch_size: int | None = None,
-    device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Votes:
-    """Count the planned samples that `votes` lacks; the same votes as without the interruption.
+    """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
 
-    Refuses an image, model or method other than the one the votes came from.
+    Refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
+    alone: it is up to you to give the same.
     """
-    clean = _prepare(explainer, image, device)
+    clean = _prepare(explainer, image)
     size = _check_batch_size(batch_size) or votes.provenance.batch_size
     now = _provenance(explainer, clean, votes.provenance.target, size, votes.provenance.image_name)
-    if differences := votes.provenance.differences(now):
-        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(differences)}. Sample anew, or give the same.")
+    if changed := votes.provenance.differences(now):
+        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
     return _count_all(replace(votes, provenance=now), explainer, clean, progress)
+
+
+def differences(votes: Votes, plan: Plan, explainer: Explainer, image: Tensor, target: int) -> list[str]:
+    """What sets `votes` apart from those that this plan, explainer, image and target would give, in words."""
+    now = _provenance(explainer, _prepare(explainer, image), target, 1, "")
+    changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
+    settings = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
+    return settings + votes.provenance.differences(now)
 
 
 # ── The loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +212,7 @@ class _Counts:
             guess_ones = guess_ones + count_votes(guessing, plan.levels, plan.sign, plan.rule)[0]
         predictions = self.predictions
         if logits is not None:
-            answers = torch.bincount(logits.argmax(dim=1), minlength=logits.shape[1]).to(torch.int32)
+            answers = _count_answers(logits)
             predictions = answers if predictions is None else predictions + answers
         return _Counts(self.counted + len(maps), self.ones + ones, self.zeros + zeros, guess_ones, predictions)
 
@@ -207,16 +236,17 @@ class _Counts:
 
 
 def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Progress | None) -> Votes:
-    """Every planned sample that is missing. Batches start at multiples of the batch size, resumed or not."""
+    """Every planned sample that is missing, batch by batch."""
     plan, target, batch_size = votes.plan, votes.provenance.target, votes.provenance.batch_size
     counts = _Counts.of(votes, clean.device)
     try:
         while counts.counted < plan.n:
             indices = range(counts.counted, min(counts.counted + batch_size, plan.n))
             try:
-                maps, logits = explain(explainer, noisy(clean, plan.sigma, plan.seed, indices), target)
-                if counts.counted == 0 and bool(maps.isnan().all()):
-                    raise ExplainerError("the explainer returned NaN everywhere: check the model and its weights.")
+                images = noisy(clean, plan.sigma, plan.seed, indices)
+                maps, logits = explain(explainer, images, target)
+                if counts.counted == 0:
+                    _check_first_batch(explainer, images, target, maps, plan)
                 counts = counts.plus(maps, logits, plan)
             except (RuntimeError, MemoryError) as error:
                 if batch_size == 1 or not _out_of_memory(error):
@@ -231,7 +261,7 @@ def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Prog
         if counts.counted == 0:
             raise
         raise SamplingError(
-            f"the explainer failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
+            f"sampling failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, or in a shell repeat with --resume.",
             counts.to_votes(votes, explainer, batch_size),
         ) from error
@@ -240,10 +270,42 @@ def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Prog
     return done
 
 
-def _prepare(explainer: Explainer, image: Tensor | NDArray[np.floating], device: torch.device | str | None) -> Tensor:
-    channels = getattr(getattr(explainer, "model", None), "channels", None)
-    checked = check_image(image, channels)
-    return snap(checked.to(device or device_of(explainer, checked)))
+def _check_first_batch(explainer: Explainer, images: Tensor, target: int, maps: Tensor, plan: Plan) -> None:
+    """Refuse maps of NaN, and maps that depend on the rest of the batch: their votes would not be independent.
+
+    Only gross dependence shows, and only for explainers that do not vouch for themselves (`Method` does). One that
+    draws random numbers of its own differs from call to call, and cannot be checked.
+    """
+    if bool(maps.isnan().all()):
+        raise ExplainerError("the explainer returned NaN everywhere: check the model and its weights.")
+    if len(images) == 1 or getattr(explainer, "batch_independent", False):
+        return
+
+    def votes(some: Tensor) -> Tensor:
+        return torch.stack(count_votes(some[:1].flatten(1), plan.levels, plan.sign, plan.rule))
+
+    def differ(one: Tensor, other: Tensor) -> bool:
+        return float((one != other).float().mean()) > 0.01
+
+    alone = votes(explain(explainer, images[:1], target).maps)
+    if differ(alone, votes(maps)) and not differ(alone, votes(explain(explainer, images[:1], target).maps)):
+        raise ExplainerError(
+            "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
+            "explain each image by itself (is a network in training mode?), or use batch_size=1."
+        )
+
+
+def _count_answers(logits: Tensor) -> Tensor:
+    """How often each class is the answer: (classes,). Ties for the first place and NaN answer nothing."""
+    first, second = logits.topk(2, dim=1).values.unbind(1) if logits.shape[1] > 1 else (logits[:, 0], -torch.inf)
+    classes = logits.shape[1]
+    answers = torch.where(first > second, logits.argmax(dim=1), classes)
+    return torch.bincount(answers, minlength=classes + 1)[:classes].to(torch.int32)
+
+
+def _prepare(explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
+    checked = check_image(image, channels_of(explainer))
+    return snap(checked.to(device_of(explainer, checked)))
 
 
 def _check_batch_size(batch_size: int | None) -> int | None:
@@ -261,7 +323,7 @@ def _provenance(explainer: Explainer, clean: Tensor, target: int, batch_size: in
         target=target,
         class_names=class_names(explainer, [target]),
         device=torch.cuda.get_device_name(clean.device) if cuda else clean.device.type,
-        precision="tf32" if cuda and torch.backends.cudnn.allow_tf32 else "float32",
+        precision=precision_of(explainer, clean.device),
         batch_size=batch_size,
     )
 
@@ -275,7 +337,8 @@ def _empty_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
 def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)  # torch's CPU allocator
+    phrases = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # CPU, MPS, cuDNN, cuBLAS
+    return any(phrase in str(error) for phrase in phrases)
 
 
 def _warn_if_silent(votes: Votes) -> None:

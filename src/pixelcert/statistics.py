@@ -30,13 +30,14 @@ Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
 _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
 
 
-def check_test(tau: float, alpha: float, correction: Correction) -> None:
-    """Refuse a test that has no meaning."""
+def check_tau(tau: float) -> None:
     if not 0.5 <= tau < 1:
         raise ArgumentError(f"tau={tau} is outside [0.5, 1): it is the probability a pixel's label must exceed.")
+
+
+def check_alpha(alpha: float) -> None:
     if not 0 < alpha < 1:
         raise ArgumentError(f"alpha={alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001.")
-    check_choice("correction", correction, Correction)
 
 
 # ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
@@ -174,33 +175,30 @@ def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bon
     return low / 10000 if low >= 5000 else None
 
 
-def check_feasible(
-    n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni", guess: int = 0
-) -> None:
-    """Refuse a test under which even a unanimous vote certifies nothing. `guess` samples are not tested."""
-    check_test(tau, alpha, correction)
-    tested = max(n - guess, 0)
+def default_correction(plan: Plan) -> Correction:
+    """Holm's, or "reference" for votes that guess their labels."""
+    return "reference" if plan.guess else "holm"
+
+
+def tested_samples(plan: Plan, correction: Correction) -> int:
+    """How many of the samples are tested: all of them, or those that follow the published test's guess."""
+    return plan.n - plan.guess if correction == "reference" else plan.n
+
+
+def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
+    """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
+    check_tau(tau)
+    check_alpha(alpha)
+    check_choice("correction", correction, Correction)
+    if correction == "reference" and not plan.guess:
+        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
+    tested = tested_samples(plan, correction)
     if votes_needed(tested, tau, alpha, pixels, correction) is not None:
         return
-    needed = smallest_n(tau, alpha, pixels, correction) + guess
+    needed = smallest_n(tau, alpha, pixels, correction) + plan.n - tested
     best = largest_tau(tested, alpha, pixels, correction)
     other = f", or lower tau to {best} at most" if best else ""
     raise InfeasibleError(
-        f"n={n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, even if all agree: "
-        f"raise n to at least {needed}{other}."
+        f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, "
+        f"correction={correction!r}, even if all agree: raise n to at least {needed}{other}."
     )
-
-
-def choose_correction(
-    plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction | None = None
-) -> Correction:
-    """The correction to test votes of `plan` with: by default Holm's, or "reference" if they guess labels.
-
-    Refuses what the plan's votes cannot be tested for. It looks at no votes, so it can be asked before sampling.
-    """
-    correction = correction or ("reference" if plan.guess else "holm")
-    check_test(tau, alpha, correction)
-    if correction == "reference" and not plan.guess:
-        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
-    check_feasible(plan.n, tau, alpha, pixels, correction, plan.guess if correction == "reference" else 0)
-    return correction

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from .certificate import Certificate
+    from .certificate import Certificate, Prediction
     from .methods.base import Method
     from .outlook import Outlook
 
@@ -96,7 +96,7 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
             table.add_row(escape(name) if row == 0 else "", f"{level} %", *shares, end_section=last)
     _out.print(table)
     for certificate in {result.certificate.radius: result.certificate for result in results}.values():
-        _out.print(_promise(certificate))
+        _out.print(escape(_promise(certificate)))
     for result in results:
         if prediction := _prediction(result.certificate):
             _out.print(f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}")
@@ -105,34 +105,27 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
 
 
 def _promise(certificate: Certificate) -> str:
-    """What is guaranteed, for a person."""
+    """What is guaranteed, and how large the radius is, for a person."""
     from .statistics import rounded_down
 
-    votes, radius = certificate.votes, certificate.radius
-    everywhere = 255 * radius / math.sqrt(votes.channels * votes.pixels)
-    if certificate.correction == "none":
-        return "[yellow]No correction: for study only. Over a whole map these labels carry no confidence.[/]"
-    return (
-        f"With confidence {certificate.confidence}, a pixel robustly in (out) keeps being in (outside) the "
-        f"top K % for the majority of noisy copies, however the image changes by less than "
-        f"R = {rounded_down(radius)} in ℓ2: {rounded_down(255 * radius, 1)} grey levels on one value, or "
-        f"{rounded_down(everywhere, 3)} on all of them."
-    )
+    values = certificate.votes.channels * certificate.votes.pixels
+    one, every = 255 * certificate.radius, 255 * certificate.radius / math.sqrt(values)
+    size = f"That is {rounded_down(one, 1)} grey levels on one value, or {rounded_down(every, 3)} on all of them."
+    return certificate.promise if certificate.correction == "none" else f"{certificate.promise} {size}"
 
 
 def _prediction(certificate: Certificate) -> str | None:
     prediction = certificate.prediction
     if prediction is None:
         return None
-    name = certificate.votes.provenance.class_name(prediction.target)
-    needed = f"{prediction.votes_needed} are needed" if prediction.votes_needed else "n is too small for that"
+    name = certificate.votes.provenance.class_name(prediction.answer)
+    needed = f"{prediction.claim.votes_needed} are needed" if prediction.claim else "n is too small for that"
     verdict = "certified" if prediction.certified else f"not certified, {needed}"
     return f"the model answers {name} in {prediction.votes} of {certificate.votes.plan.n} noisy copies ({verdict})"
 
 
 def _result_as_dict(result: Result) -> dict[str, Any]:
     certificate = result.certificate
-    plan, prediction = certificate.votes.plan, certificate.prediction
     return {
         "votes": str(result.votes),
         "picture": str(result.picture) if result.picture else None,
@@ -144,14 +137,21 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
             str(level): {
                 **certificate.shares(level)._asdict(),
                 "certified": certificate.percent_certified(level),
-                "votes_needed": certificate.votes_needed[level],
+                "claim": certificate.claims[level]._asdict(),
             }
             for level in certificate.levels
         },
-        "prediction": prediction._asdict() if prediction else None,
-        "plan": asdict(plan),
+        "overlay": certificate.overlay_claim._asdict(),
+        "prediction": _prediction_as_dict(certificate.prediction),
+        "plan": asdict(certificate.votes.plan),
         "provenance": asdict(certificate.votes.provenance),
     }
+
+
+def _prediction_as_dict(prediction: Prediction | None) -> dict[str, Any] | None:
+    if prediction is None:
+        return None
+    return {**prediction._asdict(), "claim": prediction.claim._asdict() if prediction.claim else None}
 
 
 # ── Plans, models, methods ────────────────────────────────────────────────────────────────────────────────────────
@@ -161,12 +161,13 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     if as_json:
         print_json(asdict(outlook))
         return
+    from .outlook import GUESS
     from .statistics import rounded_down
 
     test = f"σ = {outlook.sigma:g}, τ = {outlook.tau:.4f}, α = {outlook.alpha:g}"
     _out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
     _out.print(f"Every certified pixel holds within R = {rounded_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
-    _out.print(f"A single pixel's own radius can reach {rounded_down(outlook.largest_radius)}, when all votes agree.")
+    _out.print(f"A single pixel's own radius, for all τ together, can reach {rounded_down(outlook.largest_radius)}.")
     _out.print(
         f"τ = {outlook.tau:.4f} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
     )
@@ -175,7 +176,7 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
         "holm": "one level, all pixels (holm, first step; default)",
         "bonferroni": "one level, all pixels (bonferroni)",
         "joint": "all levels together (joint)",
-        "reference": f"the published test, of {max(outlook.n - 10, 0)} after its guess (reference)",
+        "reference": f"the published test, of {max(outlook.n - GUESS, 0)} after its guess (reference)",
         "none": "one pixel chosen before looking (none; study only)",
         "prediction": "the predicted class, beside the pixels",
     }

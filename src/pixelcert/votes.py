@@ -59,8 +59,10 @@ class Votes:
             raise ArgumentError(f"ones and zeros hold more votes than the {self.counted} samples counted.")
         self._check_extras()
         for name in _ARRAYS:
-            if (array := getattr(self, name)) is not None:
-                array.setflags(write=False)
+            if (array := getattr(self, name)) is not None and array.flags.writeable:
+                frozen = array.copy()  # the caller's own stays as it is
+                frozen.setflags(write=False)
+                object.__setattr__(self, name, frozen)
 
     def _check_extras(self) -> None:
         guess = min(self.plan.guess, self.counted)
@@ -131,11 +133,11 @@ class Votes:
     def radius_map(self, level: float, alpha: float = ALPHA, *, joint: bool = False) -> NDArray[np.float64]:
         """The radius within which each pixel provably keeps its majority label at `level`: (H, W), 0 for none.
 
-        With probability at least 1 - alpha over the noise, every value is right, for all pixels and all τ together;
-        `joint` extends this to all sampled levels.
+        With probability at least 1 - alpha over the noise, every value is right, for all pixels and all τ together (2N
+        hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        statistics.check_test(TAU, alpha, "joint")
+        statistics.check_alpha(alpha)
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)

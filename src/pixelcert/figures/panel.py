@@ -18,7 +18,7 @@ from .palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours, paint_l
 
 _COLUMNS = 4
 _PANEL, _GAP, _MARGIN = 2.4, 0.16, 0.14  # inches
-_HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 0.72, 0.46
+_HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 0.9, 0.46
 _INK, _SOFT = "#222222", "#666666"
 
 
@@ -35,7 +35,7 @@ def certificate_panel(certificate: Certificate) -> Figure:
         detail = f"{shares.ones:.1f} % in · {shares.zeros:.1f} % out · {shares.abstained:.1f} % abstain"
         _draw(next(axes), paint_labels(certificate.labels[level], colours[level]), f"Certified, K = {level} %", detail)
     overlay = paint_overlay(certificate.overlay, colours, certificate.votes.photo)
-    _draw(next(axes), overlay, "Overlay", "certified in; the smallest K wins")
+    _draw(next(axes), overlay, "Overlay", "certified in at any K; the smallest wins")
     _draw_radius_map(next(axes), certificate, top)
 
     _write_title(figure, certificate)
@@ -55,8 +55,7 @@ def _lay_out(panels: int, height: int, width: int) -> tuple[Figure, Iterator[Axe
         row, column = divmod(index, _COLUMNS)
         left = _MARGIN + column * (_PANEL + _GAP)
         bottom = full_height - _HEADING - (row + 1) * (tall + _CAPTION)
-        inches = (left / full_width, bottom / full_height, _PANEL / full_width, tall / full_height)
-        return figure.add_axes(inches)
+        return figure.add_axes((left / full_width, bottom / full_height, _PANEL / full_width, tall / full_height))
 
     return figure, map(place, range(panels))
 
@@ -95,11 +94,11 @@ def _draw_photo(axes: Axes, certificate: Certificate) -> None:
 
 def _draw_radius_map(axes: Axes, certificate: Certificate, level: float) -> None:
     radii = certificate.votes.radius_map(level, certificate.alpha)
-    detail = f"K = {level} %, each pixel's own; grey: none"
+    detail = f"K = {level} %, each pixel's own, for all τ; grey: none"
     _draw(axes, np.where(radii > 0, radii, np.nan), "Radius map", detail, RADIUS_MAP)
     axes.set_facecolor(ABSTAINED)
     bar = axes.inset_axes((1.03, 0.0, 0.03, 1.0))
-    axes.get_figure(root=True).colorbar(axes.images[0], cax=bar)  # type: ignore[union-attr]
+    axes.figure.colorbar(axes.images[0], cax=bar)
     bar.tick_params(labelsize=7, color=_SOFT, labelcolor=_SOFT)
 
 
@@ -121,7 +120,7 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
     figure.legend(
         handles=patches,
         loc="lower left",
-        bbox_to_anchor=(x, 0.31 * inch),
+        bbox_to_anchor=(x, 0.5 * inch),
         borderaxespad=0,
         borderpad=0,
         ncols=len(patches),
@@ -130,17 +129,12 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
         fontsize=8,
         frameon=False,
     )
-    figure.text(x, 0.11 * inch, guarantee(certificate), fontsize=8, color=_SOFT, va="bottom")
+    figure.text(x, 0.29 * inch, _settings(certificate), fontsize=8, color=_SOFT, va="bottom")
+    figure.text(x, 0.11 * inch, certificate.promise, fontsize=8, color=_SOFT, va="bottom")
 
 
-def guarantee(certificate: Certificate) -> str:
-    """The settings and the promise in one line."""
+def _settings(certificate: Certificate) -> str:
     plan = certificate.votes.plan
-    if certificate.correction == "none":
-        promise = "no correction for many pixels: for study only, no confidence over the map"
-    else:
-        promise = f"labels keep their majority within R with confidence {certificate.confidence}"
     radius = f"R = {rounded_down(certificate.radius)} (ℓ2, pixels in [0, 1])"
-    noise = f"σ = {plan.sigma}   n = {plan.n}"
     test = f"τ = {certificate.tau}   α = {certificate.alpha}   {certificate.correction}"
-    return "   ".join((radius, noise, test, "|", promise))
+    return f"{radius}   σ = {plan.sigma}   n = {plan.n}   {test}"

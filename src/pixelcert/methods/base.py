@@ -25,6 +25,7 @@ class Method:
     family: ClassVar[str]  # backpropagation, activation or perturbation
     layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
     citation: ClassVar[str]
+    batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
 
     model: Classifier
     layer: str

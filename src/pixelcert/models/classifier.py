@@ -9,9 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from ..digest import sha256
 from ..errors import ModelError
 from ..image import check_image
-from ..provenance import sha256
 from .final_layer import final_layer
 from .split import Split, split_at
 
@@ -56,7 +56,7 @@ class Classifier:
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
     def __repr__(self) -> str:
-        return f"Classifier({self.name}, {self.num_classes} classes, {self.device})"
+        return f"Classifier({self.name}, {self.device})"
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images (B, C, H, W) in pixel space."""
@@ -95,6 +95,8 @@ class Classifier:
         ``features`` takes images in pixel space; ``head`` takes what `features` returns and gives logits. Features
         run once, and the head alone after that, as often as a method needs it.
         """
+        if any(module.training for module in self.net.modules()):
+            raise ModelError(f"{self.name} is in training mode, where images of a batch mix: call net.eval().")
         if layer not in self._splits:
             self._splits[layer] = self._split(layer)
         return self._splits[layer]
@@ -118,15 +120,28 @@ class Classifier:
         """The module whose output is the last spatial layer."""
         return self._final or final_layer(self.net)
 
-    @cached_property
+    @property
     def num_classes(self) -> int:
+        return self.count_classes(self.size, self.size)
+
+    def count_classes(self, height: int, width: int) -> int:
+        """How many logits an image of this size gets: the number of class names, or by trying."""
+        if self.classes is not None:
+            return len(self.classes)
         with torch.inference_mode():
-            blank = torch.zeros(1, self.channels, self.size, self.size, device=self.device)
-            return int(self(blank).shape[1])
+            try:
+                return int(self(torch.zeros(1, self.channels, height, width, device=self.device)).shape[1])
+            except RuntimeError as error:
+                raise ModelError(
+                    f"{self.name} cannot take images of {height} × {width} ({error}): give the size it was made for."
+                ) from error
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the preprocessing and the names and values of all parameters and buffers."""
+        """SHA-256 over the preprocessing and the names and values of all parameters and buffers.
+
+        Kept until a tensor's version changes, which writing through ``.data`` does not do.
+        """
         state = self.net.state_dict()
         version = tuple((name, value.data_ptr(), value._version) for name, value in state.items())
         if version != self._hashed[0]:

@@ -31,7 +31,7 @@ def load_model(
             (no pickled code is run), or None for random weights. The embedded model brings its own.
         device: where to put it; a GPU if there is one.
     """
-    if weights not in ("DEFAULT", None) and (":" in name or name == embedded.NAME):
+    if weights != "DEFAULT" and (":" in name or name == embedded.NAME):
         raise ModelError(f"weights={weights} cannot be given: {name} brings its own.")
     if ":" in name:
         model = _from_function(name)

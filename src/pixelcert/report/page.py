@@ -36,12 +36,11 @@ def certificate_page(certificates: Sequence[Certificate]) -> str:
 <p>Each photograph was explained many times under random noise. A pixel is coloured where it robustly belongs to the
 top K % of the explanation, white where it robustly does not, and grey where nothing can be promised.</p>
 {sections}
-<h2>What is and is not guaranteed</h2>
-<p>For a certified pixel, whatever change of ℓ2 norm below R is made to the image, most noisy copies of the changed
-image still have the pixel on the same side of the top K %. The promise is about the smoothed explanation, for the class
-named and for this model, and it fails for any pixel of a map with a probability of at most α over the noise that was
-drawn. Grey pixels may or may not be stable, and a certified pixel need not be certified again at a changed image. That
-an explanation is robust does not make it right.</p>
+<h2>What this means</h2>
+<p>The majority label of a pixel says whether most noisy copies of an image have it in the top K % of their
+explanations. Each promise is about this majority, for the class named and for this model; the overlay (for all K) and
+the radius map (for all τ) make theirs apart, at the same α. Grey pixels may or may not be stable, and a certified pixel
+need not be certified again at a changed image. That an explanation is robust does not make it right.</p>
 </body>
 </html>
 """
@@ -69,6 +68,7 @@ def _section(certificate: Certificate) -> str:
 <tr><th scope="col">top K %</th>{headings}</tr>
 {rows}
 </table></div>
+<p>{escape(certificate.promise)}</p>
 <dl>
 {details}
 </dl>
