@@ -23,7 +23,7 @@ bench: $(INSTALLED)  ## overhead, memory and batch dependence of sampling, on th
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev,adapters]'
 	touch $@
 
 clean:

@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import pixelcert as pc
+
+torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take far longer than one alone
 
 
 @pytest.fixture(scope="session")

@@ -26,15 +26,6 @@ HALF = (0.5, 0.5, 0.5)
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """On a busy machine, threads that wait for each other take a hundred times longer than one alone."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def load(name: str) -> pc.Classifier:
     torch.manual_seed(0)
     return pc.load_model(name, weights=None, device="cpu")
@@ -487,16 +478,40 @@ def test_bypassed_layer_is_refused(resnet18: pc.Classifier, layer: str) -> None:
         resnet18.split(layer)
 
 
-def test_untraceable_network_is_refused_at_a_layer_and_works_at_the_input() -> None:
-    class Branching(Tiny):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x if x.sum() > 0 else -x)
+class Branching(Tiny):
+    """Asks what its values are, which a trace cannot answer."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+def test_untraceable_network_is_split_by_hooks() -> None:
     model = pc.Classifier(Branching(), HALF, HALF, size=16)
-    with pytest.raises(pc.ModelError, match=r"Branching cannot be split at layer='conv'.*use layer='input'"):
-        model.split("conv")
-    features, head = model.split("input")
-    assert_same(head(features(images())), model(images()))
+    features, head = model.split("conv")
+    activations = features(images())
+    assert_same(head(activations), model(images()))
+    assert_same(head(activations[:1]), model(images())[:1])
+    assert not any(module._forward_hooks for module in model.net.modules())
+
+
+def test_hooked_split_explains_like_a_traced_one() -> None:
+    hooked, traced = (pc.Classifier(kind, HALF, HALF, size=16) for kind in (Branching(), Tiny()))
+    hooked.net.load_state_dict(traced.net.state_dict())
+    shift = 2 * images()  # a positive sum: both take the same way
+    targets = torch.arange(len(shift)) % 5
+    for name in ("grad", "ixg", "grad_cam", "ablation_cam", "occlusion"):
+        one, other = (pc.method(name, model, "conv")(shift, targets) for model in (hooked, traced))
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_hooked_split_refuses_a_bypassed_layer() -> None:
+    class Skipping(Tiny):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if x.sum() > 0 else -x) + x.mean(dim=(1, 2, 3))[:, None]
+
+    model = pc.Classifier(Skipping(), HALF, HALF, size=16)
+    with pytest.raises(pc.ModelError, match="'conv' is bypassed"):
+        model.split("conv").features(images())
 
 
 # ── The final layer ───────────────────────────────────────────────────────────────────────────────────────────────

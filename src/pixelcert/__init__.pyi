@@ -1,3 +1,11 @@
+from .adapters import Adapted as Adapted
+from .adapters import adapt as adapt
+from .adapters import from_captum as from_captum
+from .adapters import from_grad_cam as from_grad_cam
+from .adapters import from_numpy as from_numpy
+from .adapters import from_quantus as from_quantus
+from .adapters import from_torchcam as from_torchcam
+from .adapters import from_zennit as from_zennit
 from .certificate import ABSTAIN as ABSTAIN
 from .certificate import Certificate as Certificate
 from .certificate import Claim as Claim

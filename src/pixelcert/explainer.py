@@ -18,9 +18,8 @@ from torch.nn import functional as F
 
 from .errors import ArgumentError, ExplainerError
 
-# Images of 224 × 224 × 3 that fill the device in one batch: a CPU's cache, an accelerator's cores.
 _BATCH = {"cpu": 16}
-_BATCH_ACCELERATOR = 128
+_BATCH_ACCELERATOR = 128  # images of 224 × 224 × 3
 
 
 class Explanation(NamedTuple):
@@ -114,9 +113,14 @@ def class_names(explainer: Any, indices: Iterable[int]) -> dict[str, str]:
 
 def choose_batch_size(explainer: Any, image: Tensor) -> int:
     """Noisy images per call, from the image's size and the network runs that the explainer says one image takes."""
-    full = _BATCH.get(image.device.type, _BATCH_ACCELERATOR)
-    cost = image.numel() / (3 * 224 * 224) * max(1, getattr(explainer, "forwards", 1))
-    return max(1, math.floor(full / cost))
+    runs = max(1, getattr(explainer, "forwards", 1))
+    return max(1, images_per_batch(image.device, image.numel()) // runs)
+
+
+def images_per_batch(device: torch.device, values: int) -> int:
+    """How many inputs of so many values each fill the device in one batch: a CPU's cache, an accelerator's cores."""
+    full = _BATCH.get(device.type, _BATCH_ACCELERATOR)
+    return max(1, math.floor(full * 3 * 224 * 224 / values))
 
 
 def _model_of(explainer: Any) -> Any:

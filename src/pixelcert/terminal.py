@@ -199,14 +199,14 @@ def show_models(names: Sequence[str], as_json: bool) -> None:
 
 def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
     if as_json:
-        rows = (
-            {"title": m.title, "family": m.family, "layers": m.layers, "parameters": m.parameters()} for m in methods
-        )
-        print_json({m.name: {**row, "citation": m.citation} for m, row in zip(methods, rows, strict=True)})
+        facts = ("title", "family", "layers", "cost", "citation")
+        rows = ({fact: getattr(method, fact) for fact in facts} for method in methods)
+        print_json({m.name: {**row, "parameters": m.parameters()} for m, row in zip(methods, rows, strict=True)})
         return
-    table = Table("name", "method", "family", "layers", "parameters", "citation")
-    for method in methods:
-        layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
-        parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items())
-        table.add_row(method.name, method.title, method.family, layers, parameters or "–", method.citation)
-    _out.print(table)
+    for family in dict.fromkeys(method.family for method in methods):
+        _out.print(f"\n[bold underline]{family}[/]")
+        for method in (method for method in methods if method.family == family):
+            layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
+            parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items()) or "none"
+            _out.print(f"[bold]{method.name}[/]  {method.title} ({method.citation})")
+            _out.print(f"    layers: {layers}\n    parameters: {parameters}\n    cost per noisy image: {method.cost}")

@@ -24,6 +24,7 @@ class Method:
     title: ClassVar[str]
     family: ClassVar[str]  # backpropagation, activation or perturbation
     layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
+    cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
     batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
 
@@ -35,7 +36,7 @@ class Method:
             raise ArgumentError(f"model is {type(self.model).__name__}: give pixelcert.Classifier(net, mean=…, std=…).")
         for name, default in self.parameters().items():
             _check_type(name, getattr(self, name), type(default))
-        if self.layer not in self.layers and ("*" not in self.layers or self.layer == "input"):
+        if self.layer not in self.layers and ("*" not in self.layers or self.layer in ("input", "final")):
             choices = ", ".join("a module's name" if layer == "*" else repr(layer) for layer in self.layers)
             raise ArgumentError(f"{self.name} cannot explain layer={self.layer!r}: choose {choices}.")
         self.model.split(self.layer)  # refuses a layer that the model does not have
@@ -69,8 +70,3 @@ def _check_type(parameter: str, value: object, expected: type) -> None:
     if type(value) is not expected and (type(value), expected) != (int, float):
         example = "true or false" if expected is bool else f"one of type {expected.__name__}"
         raise ArgumentError(f"{parameter}={value!r} is of type {type(value).__name__}: give {example}.")
-
-
-def target_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """Each image's logit of its own target: (B,)."""
-    return logits.gather(1, targets[:, None])[:, 0]

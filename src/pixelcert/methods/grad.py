@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..explainer import Explanation
-from .base import Method, target_logits
+from ..models.split import as_maps
+from .base import Method
+from .gradient import layer_gradient
 
 
 @dataclass(frozen=True)
 class Grad(Method):
-    """|∂ logit / ∂ x|, summed over the channels of the normalised image."""
+    """|∂ logit / ∂ A|, summed over the channels of the normalised image or the layer.
+
+    Behind a layer with average pooling and a linear layer alone it is the same everywhere, and nothing is certified.
+    """
 
     name = "grad"
     title = "Gradient"
     family = "backpropagation"
-    layers = ("input",)
+    layers = ("input", "final", "*")
+    cost = "1 forward, 1 backward"
     citation = "Simonyan, Vedaldi, Zisserman, 2014"
 
-    @torch.enable_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        features, head = self.model.split(self.layer)
-        inputs = features(images).requires_grad_()
-        logits = head(inputs)
-        (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), inputs)
-        return Explanation(gradient.abs().sum(dim=1), logits.detach())
+        _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
+        return Explanation(as_maps(gradient).abs().sum(dim=1), logits)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..explainer import Explanation
 from ..models.split import as_maps
-from .base import Method, target_logits
+from .base import Method
+from .gradient import layer_gradient
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,14 @@ class GradCAM(Method):
     name = "grad_cam"
     title = "Grad-CAM"
     family = "activation"
-    layers = ("final", "*")
+    layers = ("final", "input", "*")
+    cost = "1 forward, 1 backward of the head; 1 forward before a linear head"
     citation = "Selvaraju et al., 2017"
 
     relu: bool = True
 
-    @torch.enable_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        features, head = self.model.split(self.layer)
-        with torch.no_grad():
-            activations = features(images)
-        activations.requires_grad_()
-        logits = head(activations)
-        (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), activations)
+        features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
         weights = as_maps(gradient).mean(dim=(2, 3), keepdim=True)
-        maps = (weights * as_maps(activations.detach())).sum(dim=1)
-        return Explanation(maps.relu() if self.relu else maps, logits.detach())
+        maps = (weights * as_maps(features)).sum(dim=1)
+        return Explanation(maps.relu() if self.relu else maps, logits)

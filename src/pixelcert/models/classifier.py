@@ -13,6 +13,8 @@ from ..digest import sha256
 from ..errors import ModelError
 from ..image import check_image
 from .final_layer import final_layer
+from .hooked_split import HookedSplit
+from .linear_head import LinearHead, find_linear_head, linear_layers
 from .split import Split, split_at
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -52,6 +54,8 @@ class Classifier:
         self.channels = self._mean.shape[1]
         self._final = final
         self._splits: dict[str, Split] = {}
+        self._linear_heads: dict[str, LinearHead | None] = {}
+        self._linear_layers: dict[str, list[nn.Linear]] = {}
         self._hashed: tuple[object, str] = (None, "")
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
@@ -104,10 +108,28 @@ class Classifier:
     def _split(self, layer: str) -> Split:
         if layer == "input":
             return Split(self.normalise, lambda inputs: self._logits(self.net(inputs.clone())))  # it may work in place
-        body, head = split_at(self.net, self.final if layer == "final" else layer)
-        return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
+        name = self.final if layer == "final" else layer
+        if traced := split_at(self.net, name):
+            body, head = traced
+            self._linear_heads[layer], self._linear_layers[layer] = find_linear_head(head), linear_layers(head)
+            return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
+        hooked = HookedSplit(self.net, name)
+        return Split(
+            lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
+        )
+
+    def linear_head(self, layer: str) -> LinearHead | None:
+        """The head after `layer`, if it is just average pooling and a linear layer."""
+        self.split(layer)
+        return self._linear_heads.get(layer)
+
+    def linear_layers(self, layer: str) -> list[nn.Linear]:
+        """The linear layers after `layer`, if only ReLUs and pooling lie between them; [] otherwise."""
+        self.split(layer)
+        return self._linear_layers.get(layer, [])
 
     def _logits(self, output: object) -> Tensor:
+        output = getattr(output, "logits", output)  # as Hugging Face's models answer
         if not isinstance(output, Tensor) or output.ndim != 2:
             what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ModelError(

@@ -23,9 +23,11 @@ class Split(NamedTuple):
     head: Callable[[Tensor], Tensor]
 
 
-def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """`net` up to and including the last call of module `layer`, and the rest of it."""
+def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
+    """`net` up to and including the last call of module `layer`, and the rest of it; None if it cannot be traced."""
     graph = _trace(net, layer)
+    if graph is None:
+        return None
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer]
     if not calls:
         raise ModelError(f"layer={layer!r} is a module that {type(net).__name__} never calls: name one that it does.")
@@ -54,18 +56,15 @@ class _Tracer(fx.Tracer):
         return qualified_name == self._layer or super().is_leaf_module(module, qualified_name)
 
 
-def _trace(net: nn.Module, layer: str) -> fx.Graph:
+def _trace(net: nn.Module, layer: str) -> fx.Graph | None:
     if layer not in dict(net.named_modules()):
         near = [name for name in dict(net.named_modules()) if name.split(".")[0] == layer.split(".")[0]][:8]
         near = near or [name for name, _ in net.named_children()]
         raise ModelError(f"layer={layer!r} is not a module of {type(net).__name__}: it has {', '.join(near)}.")
     try:
         return _Tracer(layer).trace(net)
-    except Exception as error:  # tracing runs the network's own code, which may raise anything
-        raise ModelError(
-            f"{type(net).__name__} cannot be split at layer={layer!r}, because torch.fx cannot trace it "
-            f"({type(error).__name__}: {error}): use layer='input'."
-        ) from error
+    except Exception:  # tracing runs the network's own code on symbols, and that may raise anything
+        return None
 
 
 def _before(graph: fx.Graph, cut: fx.Node) -> fx.Graph:
@@ -88,12 +87,14 @@ def _after(graph: fx.Graph, cut: fx.Node, net: nn.Module) -> fx.Graph:
     batch_sizes = {node for node in graph.nodes if _is_batch_size(node) and node not in behind}
     output = next(node for node in graph.nodes if node.op == "output")
     needed = _ancestors(output, given=lambda node: node is cut or node in batch_sizes)
-    copies: dict[fx.Node, fx.Node] = {cut: features}
+    copies: dict[fx.Node, Any] = {cut: features}
     for node in graph.nodes:
         if node in copies or node not in needed:
             continue
         if node in batch_sizes:
             copies[node] = after.call_method("size", (features, 0))
+        elif node.op == "placeholder" and node.args:  # an option of the network's forward, at its default
+            copies[node] = node.args[0]
         elif node.op == "placeholder":
             raise ModelError(f"layer={cut.target!r} is bypassed: what follows also uses the input. Name a later layer.")
         else:

@@ -1,0 +1,76 @@
+"""CAM: the class's own weights, laid over the activation maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import ModelError
+from ..explainer import Explanation
+from ..models.split import as_maps
+from .base import Method
+
+
+@dataclass(frozen=True)
+class CAM(Method):
+    """Σ_c w_c A_c, with w the class's weights in the linear layer.
+
+    - Where average pooling and one linear layer follow the layer, this is the definition: w is that layer's row.
+    - Where several linear layers follow (VGG), w is the product of their matrices, the activations between them left
+      out, averaged over the positions that each channel has in it.
+    - In a vision transformer, A are the patch tokens behind the last normalisation, and w the head's row: what the
+      head would answer to each patch in place of the class token. The whole network runs for it.
+    - At the input, A is the normalised image, and w is pulled back through the first convolution: class weights are
+      averaged down to its number of output channels, and its kernels over space.
+    """
+
+    name = "cam"
+    title = "CAM"
+    family = "activation"
+    layers = ("final", "input")
+    cost = "1 forward"
+    citation = "Zhou et al., 2016"
+
+    @torch.no_grad()
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        body, head = self.model.split(self._layer)
+        features = body(images)
+        maps = as_maps(features)
+        weights = self._class_weights(targets)
+        if self.layer == "input":
+            weights = self._through_first_convolution(weights)
+        elif weights.shape[1] != maps.shape[1]:
+            weights = weights.view(len(weights), maps.shape[1], -1).mean(dim=2)
+        return Explanation((weights[:, :, None, None] * maps).sum(dim=1), head(features))
+
+    @property
+    def _layer(self) -> str:
+        """Where the maps are: in a transformer behind the final normalisation, whose class token the head reads."""
+        return "encoder.ln" if self.layer == "final" and self._is_transformer else self.layer
+
+    @property
+    def _is_transformer(self) -> bool:
+        return "encoder.ln" in dict(self.model.net.named_modules())
+
+    def _class_weights(self, targets: Tensor) -> Tensor:
+        """The targets' rows of the product of the linear layers behind the maps: (B, inputs)."""
+        layers = self.model.linear_layers("encoder.ln" if self._is_transformer else "final")
+        if not layers:
+            raise ModelError(
+                f"{self.model.name} has more than pooling and linear layers behind {self.model.final!r}, so CAM has no "
+                f"weights for it: use grad_cam."
+            )
+        weights = layers[-1].weight[targets]
+        for layer in reversed(layers[:-1]):
+            weights = weights @ layer.weight
+        return weights
+
+    def _through_first_convolution(self, weights: Tensor) -> Tensor:
+        first = next((module for module in self.model.net.modules() if isinstance(module, nn.Conv2d)), None)
+        if first is None:
+            raise ModelError(f"{self.model.name} has no convolution, through which CAM would reach the input.")
+        kernels = first.weight.mean(dim=(2, 3))  # (out channels, in channels)
+        return F.adaptive_avg_pool1d(weights[:, None], kernels.shape[0])[:, 0] @ kernels

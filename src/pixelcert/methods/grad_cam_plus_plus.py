@@ -1,0 +1,36 @@
+"""Grad-CAM++: Grad-CAM with weights that count every place where a feature helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..explainer import Explanation
+from ..models.split import as_maps
+from .base import Method
+from .gradient import layer_gradient
+
+
+@dataclass(frozen=True)
+class GradCAMPlusPlus(Method):
+    """ReLU(Σ_c w_c A_c), with w_c = Σ α_c ReLU(g_c), α_c = g_c² / (2 g_c² + g_c³ Σ A_c) and g_c = ∂ logit / ∂ A_c."""
+
+    name = "grad_cam_pp"
+    title = "Grad-CAM++"
+    family = "activation"
+    layers = ("final", "input", "*")
+    cost = "1 forward, 1 backward of the head; 1 forward before a linear head"
+    citation = "Chattopadhay et al., 2018"
+
+    relu: bool = True
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
+        maps, gradients = as_maps(features), as_maps(gradient)
+        squares = gradients.square()
+        denominators = 2 * squares + squares * gradients * maps.sum(dim=(2, 3), keepdim=True)
+        alphas = (squares / denominators).where(gradients > 0, 0).nan_to_num(0, 0, 0)
+        weights = (alphas * gradients.relu()).sum(dim=(2, 3), keepdim=True)
+        combined = (weights * maps).sum(dim=1)
+        return Explanation(combined.relu() if self.relu else combined, logits)

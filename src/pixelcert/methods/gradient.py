@@ -1,0 +1,40 @@
+"""Gradients of the targets' logits at a layer, which most methods begin with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..models import Classifier
+
+
+class LayerGradient(NamedTuple):
+    """Features of a layer, and how each image's target reacts to them."""
+
+    features: Tensor  # (B, C, h, w), or tokens (B, T, C)
+    gradient: Tensor  # like the features
+    logits: Tensor  # (B, classes)
+
+
+def layer_gradient(model: Classifier, layer: str, images: Tensor, targets: Tensor) -> LayerGradient:
+    """One run of the network, and one backward through its head; none where the head is linear."""
+    features, head = model.split(layer)
+    with torch.no_grad():
+        activations = features(images)
+    if linear := model.linear_head(layer):
+        weights = linear.weight[targets] / activations[0, 0].numel()
+        return LayerGradient(
+            activations, weights[:, :, None, None].expand_as(activations), linear.logits(activations).detach()
+        )
+    with torch.enable_grad():
+        activations.requires_grad_()
+        logits = head(activations)
+        (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), activations)
+    return LayerGradient(activations.detach(), gradient, logits.detach())
+
+
+def target_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Each image's logit of its own target: (B,)."""
+    return logits.gather(1, targets[:, None])[:, 0]

@@ -1,0 +1,107 @@
+"""LRP: the target's logit handed down from layer to layer, each sharing it among its inputs by a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, ModelError
+from ..explainer import Explanation
+from ..models.batch_norm_folding import Folding, fold_batch_norms
+from ..models.linear_head import LinearHead
+from ..models.split import as_maps
+from .base import Method
+from .gradient import target_logits
+from .lrp_rules import Box, Rules
+
+
+@dataclass(frozen=True)
+class LRP(Method):
+    """The relevance of each pixel or activation, summed over channels; the relevance of the logit is the logit itself.
+
+    Convolutions: z⁺-rule, R_i = Σ_j (a_i w_ij)⁺ R_j / Σ_i (a_i w_ij)⁺, with positive biases in the denominator, and
+    batch norms merged into them. At "input" the first convolution has the z^B-rule, for pixels from 0 to 1 as the
+    normalisation maps them. Linear layers: ε-rule. Residual sums and average pooling: in proportion to the terms. Max
+    pooling: all to the winner. Activations: relevance passes unchanged.
+
+    Transformers, after AttnLRP: in attention half of the relevance goes to the values and half to the attention
+    weights; from those by the softmax's gradient, which does not conserve it, to the logits, half to the queries and
+    half to the keys. The four projections have the ε-rule. Layer norm divides by a constant and subtracts its mean as a
+    linear map; GELU passes relevance unchanged; the patch embedding is the first convolution. What class token and
+    position embedding receive is in no map. Other products of two activations (gates) go in halves too, quotients to
+    the dividend, and products with a constant matrix by the ε-rule with ε = 0.
+
+    A batch norm that cannot be merged, as behind an activation, stays an affine layer, with a warning. A convolution
+    with a batch norm behind it, given as `layer`, is cut off from it, and the same holds. A function without a rule is
+    refused; `torch.autograd.Function` cannot be seen and keeps its own gradient.
+    """
+
+    name = "lrp"
+    title = "LRP"
+    family = "backpropagation"
+    layers = ("input", "final", "*")
+    cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
+    citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
+
+    epsilon: float = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.epsilon < math.inf:
+            raise ArgumentError(f"epsilon={self.epsilon} keeps no denominator from zero: use a number above 0.")
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        features, head = self.model.split(self.layer)
+        with torch.no_grad():
+            activations = features(images)
+            if (linear := self.model.linear_head(self.layer)) is not None:
+                return self._explain_linear(linear, activations, targets)
+        box = (
+            [self.model.normalise(torch.full_like(images, bound)) for bound in (0, 1)] if self.layer == "input" else []
+        )
+        with torch.enable_grad():
+            folding = self._fold(head, activations[:1])
+            leaves = [leaf.detach().requires_grad_() for leaf in (activations, *box)]
+            with Rules(self.epsilon, folding, Box(*leaves) if box else None):
+                logits = head(leaves[0])
+            gradients = torch.autograd.grad(target_logits(logits, targets).sum(), leaves, materialize_grads=True)
+        shares = [leaf.detach() * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
+        return Explanation(as_maps(torch.stack(shares).sum(dim=0)).sum(dim=1), logits.detach())
+
+    def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
+        """Average pooling and one ε-rule, in closed form."""
+        logits = head.logits(activations)
+        chosen = target_logits(logits, targets)
+        kept = chosen / (chosen + torch.copysign(chosen.new_full((), self.epsilon), chosen))
+        maps = torch.einsum("b,bc,bchw->bhw", kept, head.weight[targets], activations) / activations[0, 0].numel()
+        return Explanation(maps, logits)
+
+    @cached_property
+    def _folded(self) -> dict[object, Folding]:
+        return {}
+
+    def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
+        """The head's batch norms, folded anew whenever a weight or the device has changed."""
+        state = self.model.net.state_dict().values()
+        version = tuple((value.device, value.data_ptr(), value._version) for value in state)
+        if version not in self._folded:
+            folding, expected = fold_batch_norms(head, activation)
+            with Rules(self.epsilon, folding):
+                _check_values(head(activation.detach().requires_grad_()).detach(), expected)
+            self._folded.clear()
+            self._folded[version] = folding
+        return self._folded[version]
+
+
+def _check_values(logits: Tensor, expected: Tensor) -> None:
+    """The rules are about gradients; a network that answers otherwise under them is built in a way they do not see."""
+    if not torch.allclose(logits, expected, rtol=0, atol=1e-2 * float(expected.abs().max()), equal_nan=True):
+        raise ModelError(
+            "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
+            "convolutions: use another method, or a network whose weights do not depend on the image."
+        )

@@ -1,0 +1,268 @@
+"""The rules of Layer-wise Relevance Propagation, as gradients.
+
+With R = x · ∂ for every tensor x of a network, a rule that shares R_y among the inputs of a layer y(x) in proportion to
+their part in z(x) is the gradient of z · y/z, y/z held constant. `Rules` gives every function of a network its own
+value and that gradient, and one backward pass through the network is all of LRP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ..errors import ModelError
+from ..models.batch_norm_folding import Folding
+
+STABILISER = 1e-6  # where a rule has no ε of its own: zennit's value
+
+# y = x · c element by element, c held constant: all relevance passes. ReLU, its leaky kin, sums, means, maxima and
+# reshapes need no entry, because their gradient does the same; softmax keeps its gradient too.
+_PASSING = (
+    "gelu silu mish hardswish hardsigmoid sigmoid tanh elu selu celu softplus softsign relu6 hardtanh clamp clip "
+    "rms_norm normalize"
+)
+_PRODUCTS = "mul multiply rmul matmul rmatmul bmm einsum"
+_QUOTIENTS = "div divide true_divide truediv"
+_WITHOUT_RULE = (
+    "conv1d conv3d conv_transpose1d conv_transpose2d conv_transpose3d bilinear addmm addbmm baddbmm group_norm "
+    "instance_norm local_response_norm exp log pow square sqrt rsqrt reciprocal rdiv rtruediv sin cos prod norm "
+    "cosine_similarity"
+)
+
+
+class Box(NamedTuple):
+    """An image's pixels, and the lowest and highest that they could be: (B, C, H, W) each."""
+
+    pixels: Tensor
+    low: Tensor
+    high: Tensor
+
+
+class Rules(TorchFunctionMode):
+    """While it is active, functions have the gradients that LRP asks for. Made for one run of a network.
+
+    Args:
+        epsilon: of the ε-rule, for linear layers.
+        folding: batch norms to merge into their convolutions.
+        box: for a run that begins with pixels, to explain the convolution that takes them by the z^B-rule.
+    """
+
+    def __init__(self, epsilon: float, folding: Folding, box: Box | None = None) -> None:
+        super().__init__()
+        self._epsilon, self._folding = epsilon, folding
+        self._boxes = {} if box is None else {id(box.pixels): box}
+        self._rules: dict[str, Callable[..., Any]] = {
+            "conv2d": self._convolution,
+            "batch_norm": self._batch_norm,
+            "linear": self._linear,
+            "layer_norm": _layer_norm,
+            "scaled_dot_product_attention": _attention,
+            "multi_head_attention_forward": self._multi_head_attention,
+            **dict.fromkeys(_PASSING.split(), _pass_on),
+            **dict.fromkeys(_PRODUCTS.split(), _product),
+            **dict.fromkeys(_QUOTIENTS.split(), _quotient),
+            **dict.fromkeys(_WITHOUT_RULE.split(), _refuse),
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        args = (kwargs.pop("input"), *args) if "input" in kwargs else args
+        # Parameters become constants, so that what requires a gradient is what depends on the explained layer.
+        args, kwargs = _replace(args, _constant), {key: _replace(value, _constant) for key, value in kwargs.items()}
+        depending = [x for x in _tensors((*args, *kwargs.values())) if x.requires_grad]
+        name = getattr(func, "__name__", "")
+        plain = name.removeprefix("__i").strip("_")  # mul, for mul_, __mul__ and __imul__ alike
+        in_place = name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+        rule = self._rules.get(plain) if depending else None
+        if rule is None:
+            output = func(*args, **kwargs)
+        elif kwargs.pop("inplace", False) or in_place:
+            func = getattr(Tensor, plain, None) or getattr(F, plain) if in_place else func
+            output = args[0].copy_(rule(func, *args, **kwargs))
+        else:
+            output = rule(func, *args, **kwargs)
+        if plain not in ("conv2d", "linear") and depending and all(id(x) in self._boxes for x in depending):
+            self._follow_box(func, args, kwargs, output)
+        return output
+
+    def _follow_box(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """What is done to the pixels on their way to the first convolution, such as padding, is done to their box."""
+        if isinstance(output, Tensor):
+            low = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].low if id(x) in self._boxes else x)
+            high = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].high if id(x) in self._boxes else x)
+            self._boxes[id(output)] = Box(output, low, high)
+
+    def _convolution(
+        self, func: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *options: Any, **named: Any
+    ) -> Tensor:
+        """z⁺: in proportion to a⁺w⁺ + a⁻w⁻. z^B: in proportion to aw - low·w⁺ - high·w⁻."""
+
+        def convolve(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+            output: Tensor = func(x, w, b, *options, **named)
+            return output
+
+        weight, bias = self._folding.convolutions.get(weight.data_ptr(), (weight, bias))
+        positive, negative = weight.clamp(min=0), weight.clamp(max=0)
+        with torch.no_grad():
+            y = convolve(inputs, weight, bias)
+        if box := self._boxes.get(id(inputs)):
+            return _share(convolve(inputs, weight) - convolve(box.low, positive) - convolve(box.high, negative), y)
+        bias = None if bias is None else bias.clamp(min=0)  # a neuron that is always on
+        if bool((inputs < 0).any()):
+            return _share(convolve(inputs.clamp(min=0), positive, bias) + convolve(inputs.clamp(max=0), negative), y)
+        return _share(convolve(inputs, positive, bias), y)  # behind a ReLU: the same at half the work
+
+    def _batch_norm(self, func: Any, inputs: Tensor, running_mean: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+        if running_mean is not None and running_mean.data_ptr() in self._folding.batch_norms:
+            return inputs
+        return func(inputs, running_mean, *args, **kwargs)
+
+    def _linear(self, func: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y: Tensor = func(inputs, weight, bias)
+        return _share(y, y, self._epsilon)
+
+    def _multi_head_attention(
+        self,
+        func: Any,
+        query: Tensor,  # (tokens, B, channels), as are key and value
+        key: Tensor,
+        value: Tensor,
+        embed_dim_to_check: int,
+        num_heads: int,
+        in_proj_weight: Tensor | None,
+        in_proj_bias: Tensor | None,
+        bias_k: Tensor | None,
+        bias_v: Tensor | None,
+        add_zero_attn: bool,
+        dropout_p: float,
+        out_proj_weight: Tensor,
+        out_proj_bias: Tensor | None,
+        *,
+        need_weights: bool = True,
+        average_attn_weights: bool = True,
+        **named: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        masked = any(named.get(name) is not None for name in ("key_padding_mask", "attn_mask", "static_k", "static_v"))
+        if in_proj_weight is None or bias_k is not None or add_zero_attn or masked or query.ndim != 3:
+            _refuse(func, what=" with masks, extra keys, separate projections or no batch")
+        weights = in_proj_weight.chunk(3)
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+        inputs = (query, key, value)
+        projected = (self._linear(F.linear, x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True))
+        q, k, v = (x.view(*x.shape[:2], num_heads, -1).permute(1, 2, 0, 3) for x in projected)  # (B, heads, tokens, ·)
+        mixed = _attention(F.scaled_dot_product_attention, q, k, v).permute(2, 0, 1, 3).flatten(2)
+        output = self._linear(F.linear, mixed, out_proj_weight, out_proj_bias)
+        if not need_weights:
+            return output, None
+        attention = (q @ k.transpose(2, 3) / q.shape[-1] ** 0.5).softmax(dim=-1).detach()
+        return output, attention.mean(dim=1) if average_attn_weights else attention
+
+
+class _Carry(torch.autograd.Function):
+    """The value y with the gradient of z · factor."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(factor)
+        return y.clone()  # a network may go on to work in place
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (factor,) = ctx.saved_tensors
+        return gradient * factor, None, None
+
+
+def _carry(z: Tensor, y: Tensor, factor: Tensor) -> Tensor:
+    output: Tensor = _Carry.apply(z, y.detach(), factor.detach())  # type: ignore[no-untyped-call]
+    return output
+
+
+def _share(z: Tensor, y: Tensor, epsilon: float = STABILISER) -> Tensor:
+    """y, its relevance shared in proportion to the terms of z: R_i = z_i R_y / (z + ε sign(z))."""
+    whole = z.detach()
+    return _carry(z, y, y.detach() / (whole + torch.copysign(whole.new_full((), epsilon), whole)))
+
+
+def _scale(x: Tensor, factor: float) -> Tensor:
+    """x, with only so much of its relevance."""
+    return _carry(x, x, x.new_full((), factor)) if x.requires_grad and factor != 1 else x
+
+
+def _pass_on(func: Any, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    with torch.no_grad():
+        y = func(inputs, *args, **kwargs)
+    return _share(inputs, y)
+
+
+def _product(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Equal shares for all factors that depend on the explained layer."""
+    factors = sum(x.requires_grad for x in _tensors((*args, *kwargs.values())))
+    share = 1 / max(1, factors)
+    return _apply(func, args, kwargs, lambda x: _scale(x, share))
+
+
+def _quotient(func: Any, dividend: Any, other: Any, **kwargs: Any) -> Any:
+    """All for the dividend: a divisor that depends on the input normalises."""
+    return func(dividend, other.detach() if isinstance(other, Tensor) else other, **kwargs)
+
+
+def _layer_norm(
+    func: Any,
+    inputs: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *cudnn: bool,
+) -> Tensor:
+    """The mean is subtracted as a linear map, the division is by a constant."""
+    dims = tuple(range(-len(normalized_shape), 0))
+    centred = inputs - inputs.mean(dim=dims, keepdim=True)
+    y = centred * (centred.detach().square().mean(dim=dims, keepdim=True) + eps).rsqrt()
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _attention(func: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Half to the values and half to the attention; of that, by the softmax's gradient, half to queries and to keys."""
+    attends, compares = query.requires_grad or key.requires_grad, query.requires_grad and key.requires_grad
+    share = (0.5 if value.requires_grad else 1.0) * (0.5 if compares else 1.0)
+    value = _scale(value, 0.5 if attends else 1.0)
+    output: Tensor = func(_scale(query, share), _scale(key, share), value, *args, **kwargs)
+    return output
+
+
+def _refuse(func: Any, *args: Any, what: str = "", **kwargs: Any) -> NoReturn:
+    name = getattr(func, "__name__", str(func)).strip("_")
+    raise ModelError(
+        f"lrp has no rule for {name}{what}: build the layer from functions that have one (conv2d, linear, layer_norm, "
+        f"rms_norm, scaled_dot_product_attention, the usual activations), or use another method."
+    )
+
+
+def _constant(value: Tensor) -> Tensor:
+    return value.detach() if isinstance(value, nn.Parameter) else value
+
+
+def _replace(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`value` with `change` applied to the tensors in it."""
+    if isinstance(value, Tensor):
+        return change(value)
+    return type(value)(_replace(item, change) for item in value) if type(value) in (tuple, list) else value
+
+
+def _apply(func: Any, args: Any, kwargs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    return func(*_replace(args, change), **{key: _replace(value, change) for key, value in kwargs.items()})
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif type(value) in (tuple, list):
+            yield from _tensors(value)

@@ -1,0 +1,47 @@
+"""What the model answers when parts of a layer are masked: the common work of the perturbation methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..explainer import images_per_batch
+from ..models import Classifier
+
+Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, h, w)
+Use = Callable[[Tensor, Tensor], None]  # what becomes of the masks (m, h, w) and their logits (B, m, classes)
+
+
+def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int, masks: Masks, use: Use) -> None:
+    """Multiply the features of every image with every mask, and hand masks and logits on, chunk by chunk.
+
+    Masks × images share batches. Before a linear head no head is run: logits are one product of masks and evidence.
+    """
+    _, head = model.split(layer)
+    linear = model.linear_head(layer)
+    batch = len(features)
+    if linear:
+        evidence = linear.evidence(features).flatten(2).transpose(1, 2)  # (B, h·w, classes)
+        bias = 0 if linear.layer.bias is None else linear.layer.bias
+        step = max(1, 2**24 // (batch * evidence.shape[2]))
+    else:
+        step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
+    for start in range(0, count, step):
+        chunk = masks(start, min(start + step, count))
+        if linear:
+            logits = chunk.flatten(1) @ evidence + bias
+        else:
+            logits = head(_apply(features, chunk)).view(batch, len(chunk), -1)
+        use(chunk, logits)
+
+
+def _apply(features: Tensor, masks: Tensor) -> Tensor:
+    """Features of every image under every mask: (B·m, …). A transformer's class token is never masked."""
+    if features.ndim == 4:
+        return (features[:, None] * masks[None, :, None]).flatten(0, 1)
+    flat = masks.flatten(1)
+    prefix = features.shape[1] - flat.shape[1]
+    keep = torch.cat([torch.ones_like(flat[:, :prefix]), flat], dim=1)
+    return (features[:, None] * keep[None, :, :, None]).flatten(0, 1)
