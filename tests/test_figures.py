@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import pixelcert as pc
-from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours
+from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours, paint_overlay
 
 WHITE, GREY = (1.0, 1.0, 1.0), tuple(np.array([0xB9, 0xBC, 0xC0]) / 255)
 SEVEN = (90, 50, 25, 12.5, 10, 5, 1)
@@ -350,3 +350,16 @@ def test_plotting_needs_no_pyplot_and_no_torch(make_certificate, tmp_path):
     """
     subprocess.run([sys.executable, "-c", code, votes, tmp_path / "panel.png"], check=True)
     assert (tmp_path / "panel.png").stat().st_size > 1000
+
+
+def test_gallery_shows_smoothed_map_and_overlay_of_every_certificate(make_certificate):
+    from pixelcert.figures import certificate_gallery
+
+    certificate = make_certificate(NESTED)
+    figure = certificate_gallery({"one": [certificate, certificate], "two": [certificate, certificate]})
+    assert len(figure.axes) == 8
+    for smoothed, overlay in zip(figure.axes[::2], figure.axes[1::2], strict=True):
+        assert np.array_equal(picture(smoothed), certificate.smoothed(certificate.levels[0]))
+        colours = level_colours(certificate.levels)
+        assert np.array_equal(picture(overlay), paint_overlay(certificate.overlay, colours, certificate.votes.photo))
+    assert {"one", "two"} <= set(words(figure))
