@@ -372,3 +372,14 @@ def test_method_without_explain_says_so(model: pc.Classifier) -> None:
 def test_target_logits_are_each_images_own() -> None:
     logits = torch.arange(15.0).view(3, 5)
     assert target_logits(logits, TARGETS).tolist() == [3, 5, 14]
+
+
+@pytest.mark.parametrize(("name", "params"), [
+    ("rise", {"masks": 0}), ("rise", {"cells": 0}), ("rise", {"probability": 0.0}), ("rise", {"probability": 1.0}),
+    ("occlusion", {"window": -1}), ("occlusion", {"stride": -3}), ("occlusion", {"window": 4, "stride": 5}),
+    ("intgrad", {"steps": 0}), ("lrp", {"epsilon": 0.0}), ("lrp", {"epsilon": -1.0}),
+])  # fmt: skip
+def test_parameters_without_sense_are_refused(model: pc.Classifier, name: str, params: dict[str, float]) -> None:
+    (parameter, value) = list(params.items())[-1]
+    with pytest.raises(pc.ArgumentError, match=f"{name}: {parameter}={value} makes no sense: use"):
+        pc.method(name, model, **params)

@@ -41,6 +41,11 @@ class Method:
             raise ArgumentError(f"{self.name} cannot explain layer={self.layer!r}: choose {choices}.")
         self.model.split(self.layer)  # refuses a layer that the model does not have
 
+    def require(self, sound: bool, parameter: str, remedy: str) -> None:
+        """Refuse a parameter's value, for subclasses that check theirs in `__post_init__`."""
+        if not sound:
+            raise ArgumentError(f"{self.name}: {parameter}={getattr(self, parameter)} makes no sense: {remedy}.")
+
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         """Attribution maps, one per image, at the layer's resolution."""
         return self.explain(images, targets).maps

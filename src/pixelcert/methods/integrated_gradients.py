@@ -30,6 +30,10 @@ class IntegratedGradients(Method):
 
     steps: int = 20
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.steps >= 1, "steps", "use 1 or more")
+
     @property
     def forwards(self) -> int:
         return 1 if self.model.linear_head(self.layer) else self.steps

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError, ModelError
+from ..errors import ModelError
 from ..explainer import Explanation
 from ..models.batch_norm_folding import Folding, fold_batch_norms
 from ..models.linear_head import LinearHead
@@ -52,8 +52,7 @@ class LRP(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.epsilon < math.inf:
-            raise ArgumentError(f"epsilon={self.epsilon} keeps no denominator from zero: use a number above 0.")
+        self.require(0 < self.epsilon < math.inf, "epsilon", "use a number above 0, to keep denominators from it")
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)

@@ -33,6 +33,12 @@ class Occlusion(Method):
     window: int = 0  # 0: 16 at the input, 5 elsewhere
     stride: int = 0  # 0: 8 at the input, 2 elsewhere
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.window >= 0, "window", "use 1 or more, or 0 for the layer's own")
+        self.require(self.stride >= 0, "stride", "use 1 or more, or 0 for the layer's own")
+        self.require(self._stride() <= self._window(), "stride", f"use at most the window's side, {self._window()}")
+
     @property
     def forwards(self) -> int:
         if self.model.linear_head(self.layer):

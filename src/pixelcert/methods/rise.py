@@ -36,6 +36,12 @@ class RISE(Method):
     probability: float = 0.1
     mask_seed: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.masks >= 1, "masks", "use 1 or more")
+        self.require(self.cells >= 1, "cells", "use 1 or more")
+        self.require(0 < self.probability < 1, "probability", "use a number between 0 and 1")
+
     @property
     def forwards(self) -> int:
         return 1 if self.model.linear_head(self.layer) else self.masks
