@@ -16,7 +16,7 @@ import torch
 from scipy.stats import norm
 
 import pixelcert as pc
-from pixelcert import ranking, sampling, statistics
+from pixelcert import counts, ranking, sampling, statistics
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)
@@ -286,7 +286,7 @@ def ties_counted_as_ones(patch: pytest.MonkeyPatch) -> None:
         ones = torch.stack([(order < ranking.ones_at(level, maps.shape[1])).sum(0) for level in levels])
         return ones.int(), (len(maps) - ones).int()
 
-    patch.setattr(sampling, "count_votes", with_ties)
+    patch.setattr(counts, "count_votes", with_ties)
 
 
 def joint_claims_tested_apart(patch: pytest.MonkeyPatch) -> None:
