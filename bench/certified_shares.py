@@ -21,7 +21,7 @@ import pixelcert as pc
 def confident_images(model: pc.Classifier, folder: Path, count: int) -> list[tuple[torch.Tensor, int]]:
     """The first `count` photographs classified correctly with confidence of at least 0.99, and their labels."""
     chosen = []
-    for row in csv.DictReader((folder / "labels.csv").open()):
+    for row in csv.DictReader((folder / "labels.csv").read_text().splitlines()):
         image, label = pc.load_image(folder / row["file"]), int(row["label"])
         answer, confidence = model.predict(image)
         if answer == label and confidence >= 0.99:

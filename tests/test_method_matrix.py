@@ -31,7 +31,7 @@ def test_every_cell_of_the_matrix(name, layer, model):
     before = state_of(model.net)
     maps, logits = explainer.explain(IMAGES, TARGETS)
     features = model.split("encoder.ln" if name == "cam" and "vit" in model.name else layer).features(IMAGES)
-    side = SIZE if layer == "input" else as_maps(features).shape[2]
+    side = SIZE if layer == "input" else as_maps(features, IMAGES).shape[2]
 
     assert maps.shape == (3, side, side)
     assert bool(maps.isfinite().all())

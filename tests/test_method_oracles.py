@@ -54,15 +54,15 @@ def test_gradients_agree_with_captum(model, layer):
     head = Head(model, layer)
     features = head.body(IMAGES).detach()
     saliency = attr.Saliency(head).attribute(features.clone(), target=TARGETS, abs=True)
-    assert agree(pc.method("grad", model, layer)(IMAGES, TARGETS), as_maps(saliency).sum(1))
+    assert agree(pc.method("grad", model, layer)(IMAGES, TARGETS), as_maps(saliency, IMAGES).sum(1))
     product = attr.InputXGradient(head).attribute(features.clone(), target=TARGETS)
     found = pc.method("ixg", model, layer)(IMAGES, TARGETS)
     if features.ndim == 3:  # a patch reaches the class token through a normalisation, whose gradient is at right angles
         assert found.abs().max() < 1e-5 * product.abs().max()
     else:
-        assert agree(found, as_maps(product).sum(1))
+        assert agree(found, as_maps(product, IMAGES).sum(1))
     path = attr.IntegratedGradients(head).attribute(features.clone(), target=TARGETS, n_steps=20)
-    assert agree(pc.method("intgrad", model, layer)(IMAGES, TARGETS), as_maps(path).sum(1), tolerance=1e-4)
+    assert agree(pc.method("intgrad", model, layer)(IMAGES, TARGETS), as_maps(path, IMAGES).sum(1), tolerance=1e-4)
 
 
 def test_guided_backprop_agrees_with_captum():
@@ -101,6 +101,22 @@ def test_guided_backprop_guides_reused_and_in_place_activations(activation):
     gradient = two.weight[TARGETS].clamp_min(0) * ((before > 0) & (before < ceiling))
     expected = (gradient * 20 @ one.weight / 64).abs().sum(1)
     assert torch.allclose(pc.method("gb", model)(images, TARGETS)[:, 0, 0], expected, rtol=1e-4)
+
+
+def test_guided_backprop_leaves_in_place_values_as_the_network_sees_them():
+    """The clamped tensor is read again after the ReLU: the logits must be the network's own."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc, self.relu = nn.Conv2d(3, 6, 3), nn.Linear(6, 10), nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            features = self.conv(x)
+            return self.fc((features + self.relu(features) ** 2).mean(dim=(2, 3)))
+
+    model = pc.Classifier(Net(), mean=(0.5,) * 3, std=(0.25,) * 3, size=SIZE)
+    assert torch.allclose(pc.method("gb", model).explain(IMAGES, TARGETS).logits, model(IMAGES), atol=1e-5)
 
 
 @pytest.mark.parametrize(("layer", "window", "stride"), [("input", 16, 8), ("input", 20, 13), ("final", 3, 2)])
@@ -169,16 +185,19 @@ def test_ablation_cam_agrees_with_zeroing_channels_and_rerunning_the_network(mod
         whole = model(IMAGES).gather(1, TARGETS[:, None])[:, 0]
     features = activations[0]
     weights = []
-    for channel in range(as_maps(features).shape[1]):
+    for channel in range(as_maps(features, IMAGES).shape[1]):
 
         def zero(_, __, output, channel=channel):
             output = output.clone()
-            output[(slice(None), channel) if output.ndim == 4 else (..., channel)] = 0
+            if output.ndim == 4:
+                output[:, channel] = 0
+            else:
+                output[:, 1:, channel] = 0  # of the patches, not of the class token
             return output
 
         with module.register_forward_hook(zero), torch.no_grad():
             weights.append((whole - model(IMAGES).gather(1, TARGETS[:, None])[:, 0]) / whole)
-    expected = (torch.stack(weights, 1)[:, :, None, None] * as_maps(features)).sum(1).relu()
+    expected = (torch.stack(weights, 1)[:, :, None, None] * as_maps(features, IMAGES)).sum(1).relu()
     assert agree(maps, expected, tolerance=1e-3)  # small differences of large logits
 
 
@@ -188,7 +207,7 @@ def test_rise_agrees_with_a_direct_implementation_on_shared_masks(model, layer):
     body, head = model.split(layer)
     with torch.no_grad():
         features = body(IMAGES)
-        height, width = as_maps(features).shape[2:]
+        height, width = as_maps(features, IMAGES).shape[2:]
         masks = explainer.masks_of(height, width)
         expected = torch.zeros(2, height, width)
         for mask in masks:
@@ -233,10 +252,27 @@ def test_closed_forms_agree_with_running_the_head(name, monkeypatch):
     assert torch.allclose(closed.logits, open_form.logits, atol=1e-4)
 
 
+def headed(middle):
+    """A convolution, what lies in the middle, and a linear layer."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 6, 3), nn.Linear(6, 10)
+
+        def forward(self, x):
+            return self.fc(middle(self.conv(x)))
+
+    return pc.Classifier(Net(), mean=(0.5,) * 3, std=(0.25,) * 3, size=SIZE)
+
+
 def test_a_head_is_taken_for_linear_only_if_it_is():
     assert small_model("resnet").linear_head("layer3") is None
     assert small_model("vgg").linear_head("final") is None
     assert small_model("vit").linear_head("final") is None
+    for middle in (lambda f: f.relu().mean(dim=(2, 3)), lambda f: f.mean(dim=(2, 3)).relu(), lambda f: f[:, :, 0, 0]):
+        assert headed(middle).linear_head("conv") is None
+    assert headed(lambda f: f.mean(dim=(2, 3))).linear_head("conv") is not None
     squared = small_model("resnet")
     squared.net.avgpool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Sigmoid()).eval()
     assert squared.linear_head("final") is None

@@ -155,7 +155,7 @@ def test_grad_cam_where_an_activation_works_in_place_behind_the_layer() -> None:
 
 
 def test_grad_cam_at_a_layer_without_a_grid_is_refused(model: pc.Classifier) -> None:
-    with pytest.raises(pc.ModelError, match="no spatial maps"):
+    with pytest.raises(pc.ModelError, match="no maps of images"):
         pc.method("grad_cam", model, layer="fc")(images(), TARGETS)
 
 

@@ -554,7 +554,9 @@ def test_patches_at_the_final_layer_of_a_vit_reach_the_logits(vit_b_16: pc.Class
     with torch.no_grad():
         tokens = features(images(1, 224))
     (gradient,) = torch.autograd.grad(head(tokens.requires_grad_())[0, 3], tokens)
-    assert as_maps(gradient).abs().max() > 0, "only the class token counts there, so every map would be zero"
+    assert as_maps(gradient, images(1, 224)).abs().max() > 0, (
+        "only the class token counts there, so every map would be zero"
+    )
 
 
 def test_final_layer_may_be_named(resnet18: pc.Classifier) -> None:
@@ -576,23 +578,69 @@ def test_unknown_final_layer_is_refused_with_a_remedy() -> None:
 
 def test_maps_of_four_dimensions_are_left_alone() -> None:
     features = torch.rand(2, 5, 3, 4)
-    assert as_maps(features) is features
+    assert as_maps(features, torch.rand(2, 3, 24, 32)) is features
+    assert as_maps(features, torch.rand(2, 3, 25, 30)) is features, "strides round"
 
 
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_tokens_become_maps_row_by_row_without_the_class_token(prefix: int) -> None:
     tokens = torch.rand(2, prefix + 9, 5)
-    maps = as_maps(tokens)
+    maps = as_maps(tokens, torch.rand(2, 3, 48, 48))
     assert maps.shape == (2, 5, 3, 3)
     for row in range(3):
         for column in range(3):
             assert torch.equal(maps[:, :, row, column], tokens[:, prefix + 3 * row + column])
 
 
-@pytest.mark.parametrize("shape", [(2, 1000), (2, 12, 5), (2, 3, 4, 5, 6)])
-def test_features_without_a_grid_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(pc.ModelError, match=r"no spatial maps.*earlier layer"):
-        as_maps(torch.rand(shape))
+def test_tokens_of_an_oblong_image_lie_on_its_own_grid() -> None:
+    tokens = torch.rand(1, 1 + 8 * 32, 5)
+    assert as_maps(tokens, torch.rand(1, 3, 128, 512)).shape == (1, 5, 8, 32)
+
+
+@pytest.mark.parametrize("shape", [(2, 1000), (2, 13, 5), (2, 3, 4, 5, 6), (2, 56, 56, 96)])  # the last: channels last
+def test_features_without_the_images_proportions_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(pc.ModelError, match=r"no maps of images of 224 × 224: choose a layer"):
+        as_maps(torch.rand(shape), torch.rand(2, 3, 224, 224))
+
+
+def test_densenet_is_not_taken_for_pooling_and_a_linear_layer(densenet121: pc.Classifier) -> None:
+    """Its ReLU behind the features is a function, not a module."""
+    assert densenet121.linear_head("final") is None
+
+
+def test_splits_follow_a_module_that_is_replaced() -> None:
+    model = tiny()
+    model.split("conv")
+    model.net.fc = nn.Linear(model.net.fc.in_features, 7).eval()
+    features, head = model.split("conv")
+    assert_same(head(features(images())), model(images()))
+
+
+def test_batch_norm_without_running_statistics_is_refused() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten())
+    with pytest.raises(pc.ModelError, match="running statistics"):
+        pc.method("grad", pc.Classifier(net, HALF, HALF))
+
+
+def test_hooked_split_keeps_features_from_what_works_in_place() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            features = self.conv(x if x.sum() > -1e9 else -x)
+            return self.fc(features.relu_().mean(dim=(2, 3)))
+
+    model = pc.Classifier(InPlace(), HALF, HALF, size=16)
+    activations = model.split("conv").features(images())
+    assert activations.min() < 0
+    assert pc.method("grad", model, "conv")(images(), torch.tensor([0, 1])).isfinite().all()
+
+
+def test_networks_of_other_precisions_get_images_in_theirs() -> None:
+    model = pc.Classifier(Tiny().double(), HALF, HALF, size=16)
+    assert model(images()).dtype == torch.float64
 
 
 # ── Loading by name ───────────────────────────────────────────────────────────────────────────────────────────────

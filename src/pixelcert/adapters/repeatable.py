@@ -27,7 +27,8 @@ def repeatable(seed: int) -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: used
     finally:
-        used = not all(_same(one, other) for one, other in zip(start, _states(), strict=True))
+        end = _states()  # more than at the start, if CUDA came into use
+        used = len(end) > len(start) or not all(_same(one, other) for one, other in zip(start, end, strict=True))
         _restore(found)
 
 

@@ -15,7 +15,11 @@ from .gradient import target_logits
 
 @dataclass(frozen=True)
 class AblationCAM(Method):
-    """ReLU(Σ_c w_c A_c), with w_c = (y - y_c) / y: the target's logit y, and y_c with channel c set to zero."""
+    """ReLU(Σ_c w_c A_c), with w_c = (y - y_c) / y: the target's logit y, and y_c with channel c set to zero.
+
+    In a transformer the channel is set to zero in the patches, and the class token is left alone. A logit below zero
+    turns all weights around, as the definition has it; one of exactly zero counts as one.
+    """
 
     name = "ablation_cam"
     title = "Ablation-CAM"
@@ -30,27 +34,32 @@ class AblationCAM(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
-        maps = as_maps(features)
+        maps = as_maps(features, images)
         if linear := self.model.linear_head(self.layer):
             logits = linear.logits(features)
             drops = linear.weight[targets] * maps.mean(dim=(2, 3))
         else:
             logits = head(features)
-            drops = target_logits(logits, targets)[:, None] - self._ablated(features, targets)
-        weights = drops / target_logits(logits, targets)[:, None]
+            drops = target_logits(logits, targets)[:, None] - self._ablated(features, maps, targets)
+        whole = target_logits(logits, targets)[:, None]
+        weights = drops / whole.where(whole != 0, 1)
         combined = (weights[:, :, None, None] * maps).sum(dim=1)
         return Explanation(combined.relu() if self.relu else combined, logits)
 
-    def _ablated(self, features: Tensor, targets: Tensor) -> Tensor:
-        """The targets' logits without each channel: (B, C)."""
+    def _ablated(self, features: Tensor, maps: Tensor, targets: Tensor) -> Tensor:
+        """The targets' logits without each channel of the maps: (B, C)."""
         _, head = self.model.split(self.layer)
-        batch, channels = len(features), features.shape[1 if features.ndim == 4 else 2]
+        batch, channels = maps.shape[:2]
         step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
-        keep = 1 - torch.eye(channels, device=features.device, dtype=features.dtype)
+        prefix = features.shape[1] - maps[0, 0].numel() if features.ndim == 3 else 0  # tokens before the patches
         scores = []
-        for start in range(0, channels, step):
-            rows = keep[start : start + step]
-            rows = rows[None, :, :, None, None] if features.ndim == 4 else rows[None, :, None, :]
-            logits = head((features[:, None] * rows).flatten(0, 1))
-            scores.append(target_logits(logits, targets.repeat_interleave(rows.shape[1])).view(batch, -1))
+        for chosen in torch.arange(channels, device=features.device).split(step):  # type: ignore[no-untyped-call]
+            ablated = features[:, None].repeat(1, len(chosen), *[1] * (features.ndim - 1))
+            each = torch.arange(len(chosen), device=features.device)
+            if features.ndim == 4:
+                ablated[:, each, chosen] = 0
+            else:
+                ablated[:, each, prefix:, chosen] = 0
+            logits = head(ablated.flatten(0, 1))
+            scores.append(target_logits(logits, targets.repeat_interleave(len(chosen))).view(batch, -1))
         return torch.cat(scores, dim=1)

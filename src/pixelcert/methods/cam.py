@@ -21,8 +21,8 @@ class CAM(Method):
     - Where average pooling and one linear layer follow the layer, this is the definition: w is that layer's row.
     - Where several linear layers follow (VGG), w is the product of their matrices, the activations between them left
       out, averaged over the positions that each channel has in it.
-    - In a vision transformer, A are the patch tokens behind the last normalisation, and w the head's row: what the
-      head would answer to each patch in place of the class token. The whole network runs for it.
+    - In torchvision's vision transformers, A are the patch tokens behind the last normalisation, whatever layer is
+      called final, and w the head's row: what the head would answer to each patch in place of the class token.
     - At the input, A is the normalised image, and w is pulled back through the first convolution: class weights are
       averaged down to its number of output channels, and its kernels over space.
     """
@@ -34,11 +34,19 @@ class CAM(Method):
     cost = "1 forward"
     citation = "Zhou et al., 2016"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self._linear_layers():
+            raise ModelError(
+                f"{self.model.name} has more than pooling and linear layers behind {self.model.final!r}, so CAM has no "
+                f"weights for it: use grad_cam."
+            )
+
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self._layer)
         features = body(images)
-        maps = as_maps(features)
+        maps = as_maps(features, images)
         weights = self._class_weights(targets)
         if self.layer == "input":
             weights = self._through_first_convolution(weights)
@@ -55,14 +63,12 @@ class CAM(Method):
     def _is_transformer(self) -> bool:
         return "encoder.ln" in dict(self.model.net.named_modules())
 
+    def _linear_layers(self) -> list[nn.Linear]:
+        return self.model.linear_layers("encoder.ln" if self._is_transformer else "final")
+
     def _class_weights(self, targets: Tensor) -> Tensor:
         """The targets' rows of the product of the linear layers behind the maps: (B, inputs)."""
-        layers = self.model.linear_layers("encoder.ln" if self._is_transformer else "final")
-        if not layers:
-            raise ModelError(
-                f"{self.model.name} has more than pooling and linear layers behind {self.model.final!r}, so CAM has no "
-                f"weights for it: use grad_cam."
-            )
+        layers = self._linear_layers()
         weights = layers[-1].weight[targets]
         for layer in reversed(layers[:-1]):
             weights = weights @ layer.weight

@@ -28,4 +28,4 @@ class Grad(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(as_maps(gradient).abs().sum(dim=1), logits)
+        return Explanation(as_maps(gradient, images).abs().sum(dim=1), logits)

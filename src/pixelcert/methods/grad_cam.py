@@ -31,6 +31,6 @@ class GradCAM(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        weights = as_maps(gradient).mean(dim=(2, 3), keepdim=True)
-        maps = (weights * as_maps(features)).sum(dim=1)
+        weights = as_maps(gradient, images).mean(dim=(2, 3), keepdim=True)
+        maps = (weights * as_maps(features, images)).sum(dim=1)
         return Explanation(maps.relu() if self.relu else maps, logits)

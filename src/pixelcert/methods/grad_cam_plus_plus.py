@@ -14,7 +14,10 @@ from .gradient import layer_gradient
 
 @dataclass(frozen=True)
 class GradCAMPlusPlus(Method):
-    """ReLU(Σ_c w_c A_c), with w_c = Σ α_c ReLU(g_c), α_c = g_c² / (2 g_c² + g_c³ Σ A_c) and g_c = ∂ logit / ∂ A_c."""
+    """ReLU(Σ_c w_c A_c), with w_c = Σ α_c ReLU(g_c), α_c = 1 / (2 + g_c Σ A_c) and g_c = ∂ logit / ∂ A_c.
+
+    Where the sum of a map is negative, as it may be at the input, α_c can change its sign; at its pole it counts as 0.
+    """
 
     name = "grad_cam_pp"
     title = "Grad-CAM++"
@@ -27,10 +30,8 @@ class GradCAMPlusPlus(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        maps, gradients = as_maps(features), as_maps(gradient)
-        squares = gradients.square()
-        denominators = 2 * squares + squares * gradients * maps.sum(dim=(2, 3), keepdim=True)
-        alphas = (squares / denominators).where(gradients > 0, 0).nan_to_num(0, 0, 0)
+        maps, gradients = as_maps(features, images), as_maps(gradient, images)
+        alphas = (1 / (2 + gradients * maps.sum(dim=(2, 3), keepdim=True))).nan_to_num(0, 0, 0)
         weights = (alphas * gradients.relu()).sum(dim=(2, 3), keepdim=True)
         combined = (weights * maps).sum(dim=1)
         return Explanation(combined.relu() if self.relu else combined, logits)

@@ -21,7 +21,8 @@ from .gradient import layer_gradient
 class GuidedBackprop(Method):
     """|∂ logit / ∂ A| with every ReLU passing only positive gradients back, summed over the channels.
 
-    Activations other than ReLU and ReLU6 keep their own gradients, so it is Gradient on networks without them (ViT).
+    Activations other than ReLU and ReLU6, `clamp` among them, keep their own gradients, so it is Gradient on networks
+    without them (ViT).
     """
 
     name = "gb"
@@ -34,7 +35,7 @@ class GuidedBackprop(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         with _GuidedReLUs():
             _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(as_maps(gradient).abs().sum(dim=1), logits)
+        return Explanation(as_maps(gradient, images).abs().sum(dim=1), logits)
 
 
 class _Guided(torch.autograd.Function):
@@ -65,7 +66,16 @@ class _GuidedReLUs(TorchFunctionMode):
         if ceiling is None:
             return func(*args, **kwargs)
         values = args[0] if args else kwargs["input"]
-        return _Guided.apply(values, ceiling)  # type: ignore[no-untyped-call]
+        if not _in_place(func, args, kwargs):
+            return _Guided.apply(values, ceiling)  # type: ignore[no-untyped-call]
+        return values.copy_(_Guided.apply(values.clone(), ceiling))  # type: ignore[no-untyped-call]
+
+
+def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether others see the clamped values: the network may read the same tensor again."""
+    position = {F.relu: 1, F.relu6: 1, F.hardtanh: 3}.get(func)
+    asked = position is not None and len(args) > position and args[position]
+    return bool(asked or kwargs.get("inplace") or func in (F.relu_, torch.relu_, Tensor.relu_))
 
 
 def _ceiling(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:

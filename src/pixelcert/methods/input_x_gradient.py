@@ -25,4 +25,4 @@ class InputXGradient(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(as_maps(features * gradient).sum(dim=1), logits)
+        return Explanation(as_maps(features * gradient, images).sum(dim=1), logits)

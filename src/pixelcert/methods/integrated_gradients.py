@@ -25,7 +25,7 @@ class IntegratedGradients(Method):
     title = "Integrated Gradients"
     family = "backpropagation"
     layers = ("input", "final", "*")
-    cost = "steps forwards and backwards; 1 forward before a linear head"
+    cost = "steps forwards and backwards, and 1 forward more; 1 forward before a linear head"
     citation = "Sundararajan, Taly, Yan, 2017"
 
     steps: int = 20
@@ -41,7 +41,7 @@ class IntegratedGradients(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         if self.model.linear_head(self.layer):  # the gradient is the same all along the way
             features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-            return Explanation(as_maps(features * gradient).sum(dim=1), logits)
+            return Explanation(as_maps(features * gradient, images).sum(dim=1), logits)
         body, head = self.model.split(self.layer)
         with torch.no_grad():
             features = body(images)
@@ -53,4 +53,4 @@ class IntegratedGradients(Method):
                 point = (float(node) * features).requires_grad_()
                 (gradient,) = torch.autograd.grad(target_logits(head(point), targets).sum(), point)
                 total += float(weight) * gradient
-        return Explanation(as_maps(features * total).sum(dim=1), logits)
+        return Explanation(as_maps(features * total, images).sum(dim=1), logits)

@@ -27,5 +27,5 @@ class LayerCAM(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        maps = (as_maps(gradient).relu() * as_maps(features)).sum(dim=1)
+        maps = (as_maps(gradient, images).relu() * as_maps(features, images)).sum(dim=1)
         return Explanation(maps.relu() if self.relu else maps, logits)

@@ -70,7 +70,7 @@ class LRP(Method):
                 logits = head(leaves[0])
             gradients = torch.autograd.grad(target_logits(logits, targets).sum(), leaves, materialize_grads=True)
         shares = [leaf.detach() * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
-        return Explanation(as_maps(torch.stack(shares).sum(dim=0)).sum(dim=1), logits.detach())
+        return Explanation(as_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
 
     def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
         """Average pooling and one ε-rule, in closed form."""
@@ -85,7 +85,7 @@ class LRP(Method):
         return {}
 
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
-        """The head's batch norms, folded anew whenever a weight or the device has changed."""
+        """The head's batch norms, folded anew when a weight or the device has changed, though not through ``.data``."""
         state = self.model.net.state_dict().values()
         version = tuple((value.device, value.data_ptr(), value._version) for value in state)
         if version not in self._folded:

@@ -25,7 +25,7 @@ def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int,
     if linear:
         evidence = linear.evidence(features).flatten(2).transpose(1, 2)  # (B, h·w, classes)
         bias = 0 if linear.layer.bias is None else linear.layer.bias
-        step = max(1, 2**24 // (batch * evidence.shape[2]))
+        step = max(1, 2**24 // max(batch * evidence.shape[2], evidence.shape[1]))
     else:
         step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
     for start in range(0, count, step):

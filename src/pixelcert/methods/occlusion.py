@@ -27,7 +27,7 @@ class Occlusion(Method):
     title = "Occlusion"
     family = "perturbation"
     layers = ("input", "final", "*")
-    cost = "1 forward per window (729 at 224 × 224); 1 forward before a linear head"
+    cost = "1 forward per window (729 at 224 × 224) and 1 more; 1 forward before a linear head"
     citation = "Zeiler, Fergus, 2014"
 
     window: int = 0  # 0: 16 at the input, 5 elsewhere
@@ -49,7 +49,7 @@ class Occlusion(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
-        height, width = as_maps(features).shape[2:]
+        height, width = as_maps(features, images).shape[2:]
         rows, columns = (self._covers(side).to(features) for side in (height, width))
         total = features.new_zeros(len(images), height * width)
         linear = self.model.linear_head(self.layer)

@@ -28,7 +28,7 @@ class RISE(Method):
     title = "RISE"
     family = "perturbation"
     layers = ("input", "final", "*")
-    cost = "1 forward per mask; 1 forward before a linear head"
+    cost = "1 forward per mask and 1 more; 1 forward before a linear head"
     citation = "Petsiuk, Das, Saenko, 2018"
 
     masks: int = 6000
@@ -41,6 +41,7 @@ class RISE(Method):
         self.require(self.masks >= 1, "masks", "use 1 or more")
         self.require(self.cells >= 1, "cells", "use 1 or more")
         self.require(0 < self.probability < 1, "probability", "use a number between 0 and 1")
+        self.require(0 <= self.mask_seed < 2**63, "mask_seed", "use a whole number from 0")
 
     @property
     def forwards(self) -> int:
@@ -50,7 +51,7 @@ class RISE(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
-        height, width = as_maps(features).shape[2:]
+        height, width = as_maps(features, images).shape[2:]
         total = features.new_zeros(len(images), height * width)
 
         def masks(start: int, stop: int) -> Tensor:
@@ -67,8 +68,7 @@ class RISE(Method):
 
     def masks_of(self, height: int, width: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Masks number `start` … `stop` - 1, made from their small grids: (m, height, width), on the model's device."""
-        grids, shifts = self._grids
-        grids, shifts = grids[start:stop], shifts[start:stop]
+        grids, shifts = (values[start:stop].to(self.model.device) for values in self._grids)
         rows, columns = (self._interpolation(side, shifts[:, axis]) for axis, side in enumerate((height, width)))
         return rows @ grids @ columns.transpose(1, 2)
 
@@ -78,7 +78,7 @@ class RISE(Method):
         generator = torch.Generator().manual_seed(self.mask_seed)
         grids = torch.rand(self.masks, self.cells, self.cells, generator=generator) < self.probability
         shifts = torch.rand(self.masks, 2, generator=generator)
-        return grids.float().to(self.model.device), shifts.to(self.model.device)
+        return grids.float(), shifts
 
     def _interpolation(self, side: int, shifts: Tensor) -> Tensor:
         """The weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""

@@ -56,6 +56,7 @@ class Classifier:
         self._splits: dict[str, Split] = {}
         self._linear_heads: dict[str, LinearHead | None] = {}
         self._linear_layers: dict[str, list[nn.Linear]] = {}
+        self._modules: list[int] = []
         self._hashed: tuple[object, str] = (None, "")
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
@@ -78,12 +79,13 @@ class Classifier:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
         self._mean, self._std = self._mean.to(device), self._std.to(device)
-        self._splits.clear()  # they may hold constants on the old device
+        self._forget_splits()  # they may hold constants on the old device
         return self
 
     def normalise(self, images: Tensor) -> Tensor:
-        """What the network sees: (images - mean) / std."""
-        return (images - self._mean) / self._std
+        """What the network sees: (images - mean) / std, in its own precision."""
+        precision = next((value.dtype for value in self.net.parameters()), images.dtype)
+        return ((images - self._mean) / self._std).to(precision)
 
     def predict(self, image: Tensor) -> tuple[int, float]:
         """The class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
@@ -99,11 +101,26 @@ class Classifier:
         ``features`` takes images in pixel space; ``head`` takes what `features` returns and gives logits. Features
         run once, and the head alone after that, as often as a method needs it.
         """
-        if any(module.training for module in self.net.modules()):
-            raise ModelError(f"{self.name} is in training mode, where images of a batch mix: call net.eval().")
+        self._check_modules()
         if layer not in self._splits:
             self._splits[layer] = self._split(layer)
         return self._splits[layer]
+
+    def _check_modules(self) -> None:
+        """Refuse what mixes the images of a batch, and forget splits of modules that were replaced since."""
+        modules = list(self.net.modules())
+        if any(module.training for module in modules):
+            raise ModelError(f"{self.name} is in training mode, where images of a batch mix: call net.eval().")
+        norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if any(norm.running_mean is None for norm in norms):
+            raise ModelError(f"{self.name} has a batch norm without running statistics, where images of a batch mix.")
+        if self._modules != (now := [id(module) for module in modules]):
+            self._modules = now
+            self._forget_splits()
+
+    def _forget_splits(self) -> None:
+        for known in (self._splits, self._linear_heads, self._linear_layers):
+            known.clear()
 
     def _split(self, layer: str) -> Split:
         if layer == "input":

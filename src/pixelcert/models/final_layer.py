@@ -20,6 +20,8 @@ def final_layer(net: nn.Module) -> str:
         return "layer4"
     if "encoder.layers" in modules:
         blocks = [name for name, _ in modules["encoder.layers"].named_children()]
+        if len(blocks) < 2:
+            raise ModelError("a transformer of one block has no layer before its last: name one with final=NAME.")
         return f"encoder.layers.{blocks[-2]}"
     if "_conv_head" in modules and "_swish" in modules:
         return "_swish"

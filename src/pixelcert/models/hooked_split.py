@@ -46,7 +46,8 @@ class HookedSplit:
             calls += 1
             if calls < self._calls:
                 return output
-            return features if isinstance(output, Tensor) else (features, *output[1:])
+            fresh = features.clone()  # what follows may work in place
+            return fresh if isinstance(output, Tensor) else (fresh, *output[1:])
 
         with self._module.register_forward_hook(replace):
             return self._net(features.new_zeros(len(features), *self._input))
@@ -65,7 +66,9 @@ class HookedSplit:
 
 
 def _first(output: Any) -> Any:
-    return output[0] if isinstance(output, (tuple, list)) else output
+    """A layer's tensor, copied before what follows can change it in place."""
+    tensor = output[0] if isinstance(output, (tuple, list)) else output
+    return tensor.clone() if isinstance(tensor, Tensor) else tensor
 
 
 def _logits(answer: Any) -> Tensor:

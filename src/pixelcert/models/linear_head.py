@@ -52,7 +52,7 @@ def linear_layers(head: fx.GraphModule) -> list[nn.Linear]:
 def find_linear_head(head: fx.GraphModule) -> LinearHead | None:
     """The head's only linear layer, if nothing but pooling and reshaping comes with it; None otherwise."""
     linear = linear_layers(head)
-    if len(linear) != 1 or any(isinstance(module, _BETWEEN) for module in _modules(head)):
+    if len(linear) != 1:
         return None
     found = LinearHead(linear[0])
     return found if _agrees(found, head) else None
@@ -63,13 +63,13 @@ def _modules(head: fx.GraphModule) -> list[nn.Module]:
 
 
 def _agrees(found: LinearHead, head: fx.GraphModule) -> bool:
-    """Whether the head computes just this: functions between the modules may do anything, so try two sizes."""
+    """Whether the head computes just this: what lies between may clip or square, so try negative features too."""
     weight = found.weight
     if weight.is_meta:  # has no values to try
         return False
     for size in ((7, 7), (3, 5)):
         generator = torch.Generator().manual_seed(0)
-        features = torch.rand(2, weight.shape[1], *size, generator=generator).to(weight)
+        features = torch.randn(4, weight.shape[1], *size, generator=generator).to(weight)
         with torch.no_grad():
             try:
                 logits = head(features)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from math import isqrt
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx, nn
@@ -34,15 +33,23 @@ def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule
     return fx.GraphModule(net, _before(graph, calls[-1])), fx.GraphModule(net, _after(graph, calls[-1], net))
 
 
-def as_maps(features: Tensor) -> Tensor:
-    """Features as (B, C, h, w): tokens (B, T, C) lose their class token and are laid out on their square grid."""
-    if features.ndim == 4:
-        return features
-    side = isqrt(features.shape[1]) if features.ndim == 3 else 0
-    prefix = features.shape[1] - side * side if side else -1
-    if prefix not in (0, 1):
-        raise ModelError(f"features of shape {tuple(features.shape)} are no spatial maps: choose an earlier layer.")
-    return features[:, prefix:].transpose(1, 2).reshape(len(features), -1, side, side)
+def as_maps(features: Tensor, images: Tensor) -> Tensor:
+    """Features of `images` (B, …, H, W) as maps (B, C, h, w), refused if they do not have the images' proportions.
+
+    Tokens (B, T, C) lose the class token and others before the patches, and are laid out on the patches' grid.
+    """
+    height, width = images.shape[-2:]
+    if features.ndim == 4 and abs(features.shape[2] * width - features.shape[3] * height) <= max(height, width):
+        return features  # one row or column more or less comes from rounding at strides
+    for prefix in (1, 0, 2) if features.ndim == 3 else ():
+        patches = features.shape[1] - prefix
+        rows = round((patches * height / width) ** 0.5)
+        if rows > 0 and patches % rows == 0 and rows * width == patches // rows * height:
+            return features[:, prefix:].transpose(1, 2).reshape(len(features), -1, rows, patches // rows)
+    raise ModelError(
+        f"features of shape {tuple(features.shape)} are no maps of images of {height} × {width}: choose a layer that "
+        f"returns (B, C, h, w), or tokens (B, T, C) of a transformer."
+    )
 
 
 class _Tracer(fx.Tracer):
