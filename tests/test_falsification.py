@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -119,6 +120,20 @@ def check_family_wise_error_of_every_correction() -> None:
     assert false / runs <= limit, "joint"
 
 
+def check_wrong_signs_are_rare_where_holm_steps_down() -> None:
+    """τ = 1/2, nearly all pixels certified and ten undecided at p = 1/2: either label of those is false."""
+    rng = np.random.default_rng(6)
+    n, pixels, runs = 110, 200, 1500
+    p = np.r_[np.full(pixels - 10, 0.99), np.full(10, 0.5)]
+    false = 0
+    for ones in rng.binomial(n, p, size=(runs, pixels)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pc.PixelcertWarning)  # τ = 1/2 has a radius of 0, and says so
+            labels = votes_from(ones[None], n).certify(0.5, 0.1).labels[50].flatten()
+        false += bool((labels[-10:] != pc.ABSTAIN).any())
+    assert false / runs <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
+
+
 def check_family_wise_error_of_the_overlay() -> None:
     """Two nested levels, p = τ at the larger and just below at the smaller: any overlay is false."""
     rng = np.random.default_rng(5)
@@ -200,6 +215,7 @@ CHECKS = [
     check_votes_depend_on_the_noisy_images_alone,
     check_ties_certify_nothing,
     check_family_wise_error_of_every_correction,
+    check_wrong_signs_are_rare_where_holm_steps_down,
     check_family_wise_error_of_the_overlay,
     check_family_wise_error_of_the_radius_map,
     check_votes_follow_the_true_probabilities,
@@ -313,6 +329,15 @@ def overlay_without_correction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statistics, "overlay_votes_needed", lambda n, tau, alpha, pixels: real(n, tau, alpha, 1))
 
 
+def sign_guard_forgotten_in_the_steps(patch: pytest.MonkeyPatch) -> None:
+    real = statistics.threshold
+
+    def forgetful(n, tau, alpha, ways, flips=0):
+        return real(n, tau, alpha, ways, flips if flips == ways else 0)
+
+    patch.setattr(statistics, "threshold", forgetful)
+
+
 def prediction_without_its_factor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statistics, "prediction_votes_needed", lambda n, tau, alpha: math.floor(n * tau) + 1)
 
@@ -334,6 +359,7 @@ FAULTS = [
     (joint_claims_tested_apart, check_family_wise_error_of_every_correction),
     (a_quarter_of_the_hypotheses_in_the_radius_map, check_family_wise_error_of_the_radius_map),
     (levels_forgotten_in_the_radius_map, check_family_wise_error_of_the_radius_map),
+    (sign_guard_forgotten_in_the_steps, check_wrong_signs_are_rare_where_holm_steps_down),
     (overlay_without_correction, check_family_wise_error_of_the_overlay),
     (noise_too_small, check_votes_follow_the_true_probabilities),
     (prediction_without_its_factor, check_prediction_errors_are_rare),

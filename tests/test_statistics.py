@@ -103,6 +103,15 @@ def test_step_down_gains_on_bonferroni_when_most_pixels_are_certified():
     assert step_down(votes, 100, 0.75, ALPHA) == 95
 
 
+def test_step_down_keeps_its_guard_against_wrong_signs():
+    """With τ = 1/2 and nearly all certified, the guard N·P_τ(X ≤ n-k) decides: without it 64 votes would do."""
+    votes = np.array([100] * 990 + [69] * 5 + [66] * 5)
+    k = step_down(votes, 100, 0.5, 0.05)
+    assert k == exact_threshold(100, "0.5", Fraction("0.05"), 10, 1000) == 70
+    assert exact_threshold(100, "0.5", Fraction("0.05"), 10, 0) == 64
+    assert (votes >= k).sum() == slow_holm(votes.tolist(), 100, "0.5", "0.05") == 990
+
+
 def test_smallest_n():
     assert [smallest_n(tau, ALPHA, N) for tau in (0.75, 0.9, 0.95)] == [62, 169, 346]
 
