@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
+from torch.nn import functional as F
 
 from .digest import sha256
 from .errors import ImageError, PixelcertWarning
 
 
-def load_image(path: str | Path, size: int | None = 224) -> Tensor:
-    """Read an image file as (3, size, size) in [0, 1].
+def load_image(path: str | Path | BinaryIO, size: int | None = 224) -> Tensor:
+    """Read an image file, or a file already open, as (3, size, size) in [0, 1].
 
     A square image of the right size is taken as it is; any other has its short side resized to size·256/224 and
     the centre cut out, as ImageNet models expect. `size=None` keeps the file's own size. Grey, palette and
@@ -24,17 +26,18 @@ def load_image(path: str | Path, size: int | None = 224) -> Tensor:
     """
     if size is not None and size < 1:
         raise ImageError(f"size={size} is not a number of pixels: use one such as 224, or None to keep the file's.")
+    name = path if isinstance(path, (str, Path)) else getattr(path, "name", "image")
     try:
         with Image.open(path) as file:
             picture = ImageOps.exif_transpose(file)
             picture.load()
     except FileNotFoundError as error:
-        raise ImageError(f"{path} does not exist: check the path.") from error
+        raise ImageError(f"{name} does not exist: check the path.") from error
     except UnidentifiedImageError as error:
-        raise ImageError(f"{path} is not an image that Pillow can read: convert it to PNG or JPEG.") from error
+        raise ImageError(f"{name} is not an image that Pillow can read: convert it to PNG or JPEG.") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ImageError(f"{path} is damaged or cannot be read ({error}): open and save it again.") from error
-    picture = _to_rgb(picture, path)
+        raise ImageError(f"{name} is damaged or cannot be read ({error}): open and save it again.") from error
+    picture = _to_rgb(picture, name)
     if size is not None and picture.size != (size, size):
         picture = _centre_crop(picture, size)
     return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()
@@ -61,6 +64,19 @@ def check_image(image: Tensor | NDArray[np.floating], channels: int | None = Non
             f"(divide by 255, or undo mean and std; Classifier applies them after the noise)."
         )
     return image
+
+
+def resize_image(image: Tensor, size: int) -> Tensor:
+    """`image` (C, H, W) as (C, size, size), by bilinear interpolation without aliasing; it stays in [0, 1].
+
+    For a model that takes no other size. It comes before the noise, so all that follows is about the resized image:
+    the radius of a certificate holds for changes of its pixels, not of those of the image before.
+    """
+    if size < 1:
+        raise ImageError(f"size={size} is not a number of pixels: use one such as 224.")
+    image = check_image(image)
+    resized = F.interpolate(image[None], size=(size, size), mode="bilinear", align_corners=False, antialias=True)[0]
+    return resized.clamp(0, 1)  # rounding may leave it
 
 
 def image_hash(image: Tensor) -> str:

@@ -57,6 +57,7 @@ class Classifier:
         self._linear_heads: dict[str, LinearHead | None] = {}
         self._linear_layers: dict[str, list[nn.Linear]] = {}
         self._modules: list[int] = []
+        self.grid_models: dict[int, Classifier] = {}  # by size, as `grid.for_grid` found them
         self._hashed: tuple[object, str] = (None, "")
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
@@ -86,6 +87,13 @@ class Classifier:
         """What the network sees: (images - mean) / std, in its own precision."""
         precision = next((value.dtype for value in self.net.parameters()), images.dtype)
         return ((images - self._mean) / self._std).to(precision)
+
+    def around(self, net: nn.Module, name: str, size: int) -> Classifier:
+        """A classifier of another network, or for another size, that shares all the rest with this one."""
+        mean, std = self._mean.flatten().tolist(), self._std.flatten().tolist()
+        return Classifier(
+            net, mean, std, name=name, final=self._final, classes=self.classes, size=size, device=self.device
+        )
 
     def predict(self, image: Tensor) -> tuple[int, float]:
         """The class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
@@ -119,7 +127,7 @@ class Classifier:
             self._forget_splits()
 
     def _forget_splits(self) -> None:
-        for known in (self._splits, self._linear_heads, self._linear_layers):
+        for known in (self._splits, self._linear_heads, self._linear_layers, self.grid_models):
             known.clear()
 
     def _split(self, layer: str) -> Split:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,10 @@ from .classifier import Classifier
 from .torchvision_import import torchvision_models
 
 NAME = "efficientnet_lite0"
-PHOTOGRAPHS = ("coffee", "chelsea")  # CC0, from scikit-image: a cup of espresso, a tabby cat
+# Files of scikit-image, free of rights (the rocket in the public domain, the others CC0), with their ImageNet classes:
+# espresso, tiger cat, tripod, missile.
+PHOTOGRAPHS = {"coffee.png": 967, "chelsea.png": 282, "camera.png": 872, "rocket.jpg": 657}
+SHOWN = ("coffee.png", "chelsea.png")  # in colour, and recognised by the embedded model
 
 
 def load_embedded() -> Classifier:
@@ -29,10 +33,15 @@ def load_embedded() -> Classifier:
     return Classifier(net, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, name=NAME, classes=classes)
 
 
-def photographs() -> list[Path]:
-    """Paths of the embedded photographs."""
+def photographs(names: Iterable[str] = SHOWN) -> list[Path]:
+    """Paths of the embedded photographs: two to show, or those of PHOTOGRAPHS that are named."""
+    return [photograph_folder() / name for name in names]
+
+
+def photograph_folder() -> Path:
+    """The folder that holds the files of PHOTOGRAPHS, among others."""
     _require("skimage")
-    return [Path(str(files("skimage") / "data" / f"{name}.png")) for name in PHOTOGRAPHS]
+    return Path(str(files("skimage") / "data"))
 
 
 def _require(*packages: str) -> None:

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-_POOLS = (nn.AdaptiveAvgPool2d,)
+from .windows import Windows
+
+_POOLS = (nn.AdaptiveAvgPool2d, Windows)
 _PASSES = (nn.Dropout, nn.Flatten, nn.Identity)
 _BETWEEN = (nn.ReLU, nn.MaxPool2d, nn.AvgPool2d)
 _FUNCTIONS = {

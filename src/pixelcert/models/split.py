@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, fx, nn
 
 from ..errors import ModelError
+from .windows import Windows
 
 
 class Split(NamedTuple):
@@ -53,14 +54,15 @@ def as_maps(features: Tensor, images: Tensor) -> Tensor:
 
 
 class _Tracer(fx.Tracer):
-    """Keeps the layer to cut at in one piece."""
+    """Keeps the layer to cut at in one piece, and windows, which are a kind of pooling."""
 
     def __init__(self, layer: str) -> None:
         super().__init__()
         self._layer = layer
 
     def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        return qualified_name == self._layer or super().is_leaf_module(module, qualified_name)
+        whole = qualified_name == self._layer or isinstance(module, Windows)
+        return whole or super().is_leaf_module(module, qualified_name)
 
 
 def _trace(net: nn.Module, layer: str) -> fx.Graph | None:
