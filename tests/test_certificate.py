@@ -193,6 +193,13 @@ def test_the_promise_says_for_what_it_holds(correction, words):
     assert ("99.9 %" in promise) == (correction != "none")
 
 
+def test_the_promise_says_in_which_space_the_radius_holds():
+    counts = np.full((1, 2, 3), 100, dtype=np.int32)
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 5, 100, counts, 100 - counts).certify()
+    assert certificate.space == "2 × 3 × 5 values in [0, 1]"
+    assert certificate.promise.endswith("below R = 0.1011 in ℓ2 of the image's 2 × 3 × 5 values in [0, 1].")
+
+
 def test_each_claim_tells_its_alpha_and_number_of_hypotheses():
     votes = votes_of([100] * 99, predictions=np.array([100], dtype=np.int32))
     holm, joint = votes.certify(), votes.certify(correction="joint")

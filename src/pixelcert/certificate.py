@@ -22,15 +22,9 @@ from .votes import Votes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from .metrics.certified import Shares
+
 ABSTAIN = -1
-
-
-class Shares(NamedTuple):
-    """Percent of all pixels with each label; they sum to 100."""
-
-    ones: float
-    zeros: float
-    abstained: float
 
 
 class Claim(NamedTuple):
@@ -48,6 +42,13 @@ class Prediction(NamedTuple):
     votes: int
     claim: Claim | None  # None where n is too small to certify it beside the pixels
     certified: bool
+
+
+class Rules(NamedTuple):
+    """What certifies at one τ, known before any vote is looked at."""
+
+    steps: list[tuple[int, int]]  # (votes needed, the most open pixels for which they are enough), fewest first
+    prediction: int | None  # votes that certify the class; None where it is not tested
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +89,19 @@ class Certificate:
         return max(0.0, self.radius_on_grid - self.votes.grid_slack)
 
     @property
+    def space(self) -> str:
+        """Where changes are measured: the values of the image as the model takes it, before its normalisation."""
+        return space_in_words(self.votes)
+
+    @property
     def confidence(self) -> str:
         """1 - α in percent, exactly: no α is printed as certainty."""
-        return f"{(100 * (1 - Decimal(str(self.alpha)))).normalize():f} %"
+        return confidence_in_words(self.alpha)
 
     @property
     def promise(self) -> str:
         """What is guaranteed, in one sentence."""
-        if self.correction == "none":
-            return "Not corrected for many pixels, for study only: over a map these labels carry no confidence."
-        scope = "for all levels together" if self.correction == "joint" else "for each level apart"
-        radius = statistics.rounded_down(self.radius)
-        return (
-            f"With confidence {self.confidence}, {scope}: a certified pixel keeps its majority label, "
-            f"in or outside the top K %, under every change of the image below R = {radius} in ℓ2."
-        )
+        return promise_in_words(self.votes, self.alpha, self.correction, statistics.rounded_down(self.radius))
 
     def smoothed(self, level: float) -> NDArray[np.float64]:
         """SS, the smoothed sparsified map: the share of samples with the pixel in the top K %, (H, W)."""
@@ -110,12 +109,21 @@ class Certificate:
 
     def shares(self, level: float) -> Shares:
         """Percent of pixels certified 1, certified 0 and abstained."""
-        labels = self.labels[level]
-        return Shares(*(100 * float((labels == label).mean()) for label in (1, 0, ABSTAIN)))
+        from .metrics.certified import shares
+
+        return shares(self.labels[level])
 
     def percent_certified(self, level: float) -> float:
         """The paper's %certified: percent of pixels that do not abstain."""
-        return 100 * float((self.labels[level] != ABSTAIN).mean())
+        from .metrics.certified import percent_certified
+
+        return percent_certified(self.labels[level])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .report.notebook import certificate_html
+
+        return certificate_html(self)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of everything certified, written to `path` if given."""
@@ -166,6 +174,37 @@ def certify_votes(
         message = f"tau={tau} certifies a radius of 0, which promises nothing: raise tau."
         warnings.warn(message, PixelcertWarning, stacklevel=3)
     return certificate
+
+
+def space_in_words(votes: Votes) -> str:
+    height, width = votes.size
+    return f"{height} × {width} × {votes.channels} values in [0, 1]"
+
+
+def confidence_in_words(alpha: float) -> str:
+    return f"{(100 * (1 - Decimal(str(alpha)))).normalize():f} %"
+
+
+def promise_in_words(votes: Votes, alpha: float, correction: Correction, radius: str) -> str:
+    """What a certificate of these votes guarantees within `radius`, in one sentence."""
+    if correction == "none":
+        return "Not corrected for many pixels, for study only: over a map these labels carry no confidence."
+    scope = "for all levels together" if correction == "joint" else "for each level apart"
+    return (
+        f"With confidence {confidence_in_words(alpha)}, {scope}: a certified pixel keeps its majority label, in or "
+        f"outside the top K %, under every change below R = {radius} in ℓ2 of the image's {space_in_words(votes)}."
+    )
+
+
+def rules(votes: Votes, tau: float, alpha: float, correction: Correction) -> Rules:
+    """By which rules `certify_votes` would label these votes: of their plan, size and kind, whatever they say."""
+    statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, correction)
+    share = _prediction_share(votes, tau, alpha, correction)
+    tested = statistics.tested_samples(votes.plan, correction)
+    return Rules(
+        statistics.steps(tested, tau, alpha - share, votes.pixels, correction),
+        statistics.prediction_votes_needed(votes.plan.n, tau, share) if share > 0 else None,
+    )
 
 
 def _testable_counts(votes: Votes, level: float, correction: Correction) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -63,11 +63,15 @@ def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -
     low, high = n // 2 + 1, n + 1  # the sum falls as k grows, so bisect
     while low < high:
         k = (low + high) // 2
-        if (ways * tail(k, n, tau) + flips * tail(k, n, 1 - tau)) * _SLACK <= alpha:
+        if _enough(ways, tail(k, n, tau), flips, tail(k, n, 1 - tau), alpha):
             high = k
         else:
             low = k + 1
     return low if low <= n else None
+
+
+def _enough(ways: float, tail_of_ways: float, flips: float, tail_of_flips: float, alpha: float) -> bool:
+    return (ways * tail_of_ways + flips * tail_of_flips) * _SLACK <= alpha
 
 
 def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:
@@ -100,6 +104,35 @@ def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> i
         certified = now
         k = threshold(n, tau, alpha, ways=pixels - certified, flips=pixels)
     return k
+
+
+def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction) -> list[tuple[int, int]]:
+    """Every threshold that a test may come to, fewest votes first, each with the most open pixels it is enough for.
+
+    Only "holm" has more than one. Whoever has this table can step down with whole numbers alone, as a page in a
+    browser does: with r labels certified, the next threshold is the first that is enough for N - r. [] if n is too few.
+
+    >>> steps(100, 0.75, 0.001, 224 * 224, "holm")[-2:]
+    [(95, 8546), (96, 50176)]
+    """
+    if (most := votes_needed(n, tau, alpha, pixels, correction)) is None:
+        return []
+    found = [(most, pixels)]
+    if correction == "holm":
+        fewest = threshold(n, tau, alpha, ways=1, flips=pixels)
+        assert fewest is not None, "it is no larger than that of all pixels"
+        found += [(k, _most_ways(k, n, tau, alpha, pixels)) for k in range(most - 1, fewest - 1, -1)]
+    return found[::-1]
+
+
+def _most_ways(k: int, n: int, tau: float, alpha: float, pixels: int) -> int:
+    """For how many pixels at most k votes are enough; at least for one."""
+    tails = tail(k, n, tau), tail(k, n, 1 - tau)
+    low, high = 1, pixels  # the sum grows with them, so bisect
+    while low < high:
+        ways = (low + high + 1) // 2
+        low, high = (ways, high) if _enough(ways, tails[0], pixels, tails[1], alpha) else (low, ways - 1)
+    return low
 
 
 def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int | None:

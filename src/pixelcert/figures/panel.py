@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from .palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours, paint_l
 
 _COLUMNS = 4
 _PANEL, _GAP, _MARGIN = 2.4, 0.16, 0.14  # inches
-_HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 0.9, 0.46
+_HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 1.03, 0.46
 _INK, _SOFT = "#222222", "#666666"
 
 
@@ -120,7 +121,7 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
     figure.legend(
         handles=patches,
         loc="lower left",
-        bbox_to_anchor=(x, 0.5 * inch),
+        bbox_to_anchor=(x, 0.63 * inch),
         borderaxespad=0,
         borderpad=0,
         ncols=len(patches),
@@ -129,8 +130,9 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
         fontsize=8,
         frameon=False,
     )
-    figure.text(x, 0.29 * inch, _settings(certificate), fontsize=8, color=_SOFT, va="bottom")
-    figure.text(x, 0.11 * inch, certificate.promise, fontsize=8, color=_SOFT, va="bottom")
+    figure.text(x, 0.42 * inch, _settings(certificate), fontsize=8, color=_SOFT, va="bottom")
+    promise = textwrap.fill(certificate.promise, 160)  # two lines at most
+    figure.text(x, 0.38 * inch, promise, fontsize=8, color=_SOFT, va="top")
 
 
 def _settings(certificate: Certificate) -> str:
