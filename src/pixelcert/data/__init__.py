@@ -1,0 +1,12 @@
+"""Data: which photographs a study is about, chosen once and written down so that anyone can find them again."""
+
+from .choosing import choose as choose
+from .folder import Photograph as Photograph
+from .folder import find_photographs as find_photographs
+from .folder import locate as locate
+from .grid import Grid as Grid
+from .grid import compose_grid as compose_grid
+from .selection import Chosen as Chosen
+from .selection import Selection as Selection
+from .selection import Settings as Settings
+from .selection import read_chosen as read_chosen

@@ -1,0 +1,158 @@
+"""Choosing photographs and grids at random among those that the filter models get right with confidence.
+
+Photographs are examined in a random order until enough have passed. The first ones to pass in such an order are a
+random sample of all that would, so that a large folder need not be read to its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import index
+from pathlib import Path
+from typing import SupportsIndex
+
+from ..errors import ArgumentError, ImageError
+from ..models import Classifier
+from .filtering import check_filters, judge
+from .folder import Photograph, locate
+from .grid import Grid, Seats
+from .selection import Chosen, Selection, Settings
+from .streams import Purpose, drawn, shuffled, stream
+
+
+def choose(
+    photographs: Sequence[Photograph],
+    folder: str | Path,
+    *,
+    filters: Sequence[Classifier] = (),
+    confidence: float = 0.99,
+    images: int | None = None,
+    grids: int = 0,
+    m: int = 2,
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: Callable[[int, int], None] | None = None,
+) -> Selection:
+    """Choose the images and grids of a study.
+
+    A photograph passes if every filter answers its target with a softmax confidence of at least `confidence`; one
+    without a target, if all filters answer the same class so. Without filters, every readable one passes. Unreadable
+    files are left out and listed.
+
+    The seed alone decides the order of the photographs (sorted by file, then shuffled by NumPy's PCG64). Images are
+    the first to pass; grids are made of the same stream of passing photographs, none used again while there are others
+    that fit. So images do not depend on grids, nor grids on images, and asking for more of either keeps the first ones.
+    The batch size matters only to a confidence within rounding of the threshold.
+
+    Args:
+        photographs: what to choose from, as `find_photographs` lists it.
+        folder: where the files are, or "embedded".
+        filters: models that have to get a photograph right.
+        images: how many images; None for all that pass.
+        grids: how many grids of m × m photographs of distinct classes; the cell to be explained is drawn at random.
+        batch_size: how many photographs are read and classified at once.
+        progress: called after every photograph with (passed, wanted), or with (examined, all) if images is None.
+    """
+    images = None if images is None else _whole("images", images, 0)
+    grids, m, batch_size = _whole("grids", grids, 0), _whole("m", m, 1), _whole("batch_size", batch_size, 1)
+    seed, confidence = _whole("seed", seed, -(2**63)), _share("confidence", confidence)
+    _check_photographs(photographs, images, grids, m, labelled=not filters)
+    check_filters(filters, photographs)
+    settings = Settings(seed, confidence, images, grids, m, {model.name: model.weights_hash for model in filters})
+    ordered = sorted(photographs, key=lambda photograph: photograph.file)
+    order = [ordered[number] for number in shuffled(stream(seed, Purpose.ORDER), len(ordered))]
+    unreadable: dict[str, str] = {}
+    pool: list[Chosen] = []
+    seats = Seats(grids, m)
+    examined, wanted = 0, len(order) if images is None else max(images, grids * m * m)
+    for verdict in judge(order, locate(folder), filters, confidence, batch_size):
+        examined += 1
+        if isinstance(verdict, ImageError):
+            unreadable[order[examined - 1].file] = str(verdict)
+        elif verdict is not None:
+            pool.append(verdict)
+            if verdict.target is not None:
+                seats.add(len(pool) - 1, verdict.target)
+        if progress is not None:
+            progress(min(examined if images is None else len(pool), wanted), wanted)
+        if images is not None and len(pool) >= images and seats.full:
+            break
+    _check_enough(settings, len(pool), examined, len(unreadable), seats)
+    seats.fill(stream(seed, Purpose.REUSE))
+    return _pack(settings, pool, seats.cells(), examined, unreadable)
+
+
+def _pack(
+    settings: Settings, pool: list[Chosen], cells: list[tuple[int, ...]], examined: int, unreadable: dict[str, str]
+) -> Selection:
+    """Leave out what passed but is in no use, and number the rest."""
+    images = len(pool) if settings.images is None else settings.images
+    used = sorted({*range(images), *(number for grid in cells for number in grid)})
+    place = {number: position for position, number in enumerate(used)}
+    targets = drawn(stream(settings.seed, Purpose.CELLS), len(cells), settings.m**2)
+    grids = tuple(
+        Grid(tuple(place[number] for number in grid), cell) for grid, cell in zip(cells, targets, strict=True)
+    )
+    return Selection(settings, tuple(pool[number] for number in used), images, grids, examined, len(pool), unreadable)
+
+
+def _check_photographs(
+    photographs: Sequence[Photograph], images: int | None, grids: int, m: int, labelled: bool
+) -> None:
+    """Refuse what these photographs cannot give, whichever pass; `labelled` if only labels can tell their classes."""
+    if not photographs:
+        raise ArgumentError("photographs is empty: find_photographs(folder) lists those of a folder.")
+    file, times = Counter(photograph.file for photograph in photographs).most_common(1)[0]
+    if times > 1:
+        raise ArgumentError(f"photographs has {file} {times} times: list every file once.")
+    if images == grids == 0:
+        raise ArgumentError("images=0 and grids=0 choose nothing: ask for one of either.")
+    if images is not None and images > len(photographs):
+        raise ArgumentError(f"images={images} of {len(photographs)} photographs: ask for fewer, or give more.")
+    targets = {photograph.target for photograph in photographs}
+    if grids and labelled and None in targets:
+        raise ArgumentError(
+            f"grids={grids} need distinct classes, and not every photograph has a target: give labels, or filters to "
+            f"tell the classes."
+        )
+    if grids and None not in targets and len(targets) < m * m:
+        raise ArgumentError(
+            f"grids={grids} with m={m} need {m * m} distinct classes, and the photographs have {len(targets)}: use a "
+            f"smaller m, or photographs of more classes."
+        )
+
+
+def _check_enough(settings: Settings, passed: int, examined: int, unreadable: int, seats: Seats) -> None:
+    names = " and ".join(settings.filters)
+    test = f"pass, with confidence {settings.confidence} in the right class by {names}" if names else "pass"
+    found = f"{passed} of {examined} photographs {test}" + (f" ({unreadable} cannot be read)" if unreadable else "")
+    remedy = "lower confidence, use other filters" if names else "repair files"
+    least = 1 if settings.images is None else settings.images
+    if passed < least:
+        raise ArgumentError(
+            f"images={settings.images}: only {found}: {remedy}, ask for fewer images, or give more photographs."
+        )
+    if settings.grids and seats.classes < settings.m**2:
+        raise ArgumentError(
+            f"grids={settings.grids} with m={settings.m} need {settings.m**2} distinct classes: only {found}, of "
+            f"{seats.classes} classes: {remedy}, use a smaller m, or give more photographs."
+        )
+
+
+def _whole(name: str, value: SupportsIndex, least: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if not least <= number < 2**63:
+        raise ArgumentError(
+            f"{name}={value!r} is not a whole number of {least} or more: use one such as {max(1, least)}."
+        )
+    return number
+
+
+def _share(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{name}={value} is outside [0, 1]: it is a softmax confidence, such as 0.99.")
+    return float(value)
