@@ -219,6 +219,7 @@ def test_certify_prints_shares_promise_prediction_and_files(certified):
     assert "cat.jpg" in rows[0]
     assert certificate.votes.provenance.target_name in rows[0]
     assert "R = 0.1008" in run.stdout  # 0.1012 less the grid's slack
+    assert "224 × 224 × 3 values in [0, 1]" in " ".join(run.stdout.split())
     assert "99.9 %" in run.stdout
     assert f"in {certificate.prediction.votes} of 62 noisy copies" in run.stdout
     assert "out/cat-grad_cam-final.safetensors" in run.stdout
@@ -236,6 +237,7 @@ def test_json_is_all_there_is_on_stdout(tiny, tmp_path):
     certificate = votes.certify()
     assert Path(result["picture"]).exists()
     assert result["radius"] == certificate.radius
+    assert result["space"] == "16 × 16 × 3 values in [0, 1]"
     assert (result["tau"], result["alpha"], result["correction"]) == (0.75, 0.001, "holm")
     assert result["levels"].keys() == {"50", "12.5"}
     shares = certificate.shares(12.5)

@@ -51,6 +51,7 @@ from .sampling import SamplingError as SamplingError
 from .sampling import certify as certify
 from .sampling import resume as resume
 from .sampling import sample as sample
+from .study.study import Study as Study
 from .votes import Votes as Votes
 
 __version__: str

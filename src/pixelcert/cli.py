@@ -12,6 +12,7 @@ import typer
 from . import terminal
 from .errors import ArgumentError, PixelcertError, VotesFileError
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
+from .study import commands as study
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +34,8 @@ app = typer.Typer(
     help="Which pixels of an image explanation can you trust?",
     epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 130 interrupted (votes are saved).",
 )
+
+app.add_typer(study.app, name="study")
 
 Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise.")]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +61,20 @@ def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
 
 def write_atomically(path: str | Path, data: bytes) -> Path:
     """Put `data` at `path` in one step: readers see the old file or the new one, never a part of either."""
+    with open_atomically(path) as file:
+        file.write(data)
+    return Path(path)
+
+
+@contextmanager
+def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file to write to that appears at `path` in one step when the context ends, and not at all if it fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
@@ -73,7 +82,6 @@ def write_atomically(path: str | Path, data: bytes) -> Path:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return path
 
 
 def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict[str, Any]:

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
     from .certificate import Certificate, Prediction
     from .methods.base import Method
     from .outlook import Outlook
+    from .report import Written
 
-_out = Console(highlight=False, emoji=False)
-_err = Console(stderr=True, highlight=False, emoji=False)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 class Result(NamedTuple):
@@ -34,45 +35,57 @@ class Result(NamedTuple):
 
 
 def say(text: str) -> None:
-    _err.print(escape(text), soft_wrap=True)
+    err.print(escape(text), soft_wrap=True)
 
 
 def say_error(text: str) -> None:
-    _err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+
+
+def say_written(page: Written) -> None:
+    """Which files a report is, and how large."""
+    say(f"{page.page}: {page.entries} maps, {page.page_bytes / 1e6:.1f} MB")
+    if page.folder is not None:
+        say(f"{page.folder}: {page.folder_bytes / 1e6:.1f} MB that the page loads on demand; keep it beside the page.")
 
 
 def print_warnings_as_notes() -> None:
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        _err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
+        err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
 
     warnings.showwarning = note
 
 
 def status(text: str) -> AbstractContextManager[object]:
-    return _err.status(text)
+    return err.status(text)
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """A bar with the time left for each image: ``track(name)`` makes the callback that the library calls."""
+def progress(unit: str = "samples") -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """Bars with the time left: ``track(name)`` makes a callback for the library, and its bar when first called."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("samples, left"),
+        TextColumn(f"{unit}, left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_err) as bars:
+    with Progress(*columns, console=err) as bars:
 
         def track(name: str) -> Callable[[int, int], None]:
-            task = bars.add_task(name, total=None)
-            return lambda done, total: bars.update(task, completed=done, total=total)
+            tasks: list[TaskID] = []
+
+            def update(done: int, total: int) -> None:
+                tasks[:] = tasks or [bars.add_task(name, total=None)]
+                bars.update(tasks[0], completed=done, total=total)
+
+            return update
 
         yield track
 
 
 def print_json(value: Any) -> None:
-    _out.print_json(json.dumps(value), highlight=False)
+    out.print_json(json.dumps(value), highlight=False)
 
 
 # ── Certificates ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,14 +107,14 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
             shares = (f"{share:.1f} %" for share in certificate.shares(level))
             last = row == len(certificate.levels) - 1
             table.add_row(escape(name) if row == 0 else "", f"{level} %", *shares, end_section=last)
-    _out.print(table)
-    for certificate in {result.certificate.radius: result.certificate for result in results}.values():
-        _out.print(escape(_promise(certificate)))
+    out.print(table)
+    for certificate in {result.certificate.promise: result.certificate for result in results}.values():
+        out.print(escape(_promise(certificate)))
     for result in results:
         if prediction := _prediction(result.certificate):
-            _out.print(f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}")
+            out.print(f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}")
         for path in filter(None, (result.votes, result.picture)):
-            _out.print(f"  {escape(str(path))}", soft_wrap=True)
+            out.print(f"  {escape(str(path))}", soft_wrap=True)
 
 
 def _promise(certificate: Certificate) -> str:
@@ -130,6 +143,7 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
         "votes": str(result.votes),
         "picture": str(result.picture) if result.picture else None,
         "radius": certificate.radius,
+        "space": certificate.space,
         "tau": certificate.tau,
         "alpha": certificate.alpha,
         "correction": certificate.correction,
@@ -165,10 +179,10 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     from .statistics import rounded_down
 
     test = f"σ = {outlook.sigma:g}, τ = {outlook.tau:.4f}, α = {outlook.alpha:g}"
-    _out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
-    _out.print(f"Every certified pixel holds within R = {rounded_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
-    _out.print(f"A single pixel's own radius, for all τ together, can reach {rounded_down(outlook.largest_radius)}.")
-    _out.print(
+    out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
+    out.print(f"Every certified pixel holds within R = {rounded_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
+    out.print(f"A single pixel's own radius, for all τ together, can reach {rounded_down(outlook.largest_radius)}.")
+    out.print(
         f"τ = {outlook.tau:.4f} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
     )
     table = Table("claim", "votes needed")
@@ -182,7 +196,7 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     }
     for claim, needed in outlook.votes_needed.items():
         table.add_row(meanings[claim], "impossible" if needed is None else f"{needed}")
-    _out.print(table)
+    out.print(table)
 
 
 def show_models(names: Sequence[str], as_json: bool) -> None:
@@ -191,10 +205,10 @@ def show_models(names: Sequence[str], as_json: bool) -> None:
         return
     from .models.loading import PAPER_MODELS
 
-    _out.print(f"[bold]{names[0]}[/]  embedded with pixelcert\\[demo], real weights, no download")
-    _out.print(f"[bold]{', '.join(PAPER_MODELS)}[/]  the paper's five")
-    _out.print(f"Others of torchvision: {', '.join(name for name in names[1:] if name not in PAPER_MODELS)}")
-    _out.print("Your own: --model package.module:function, a function that returns a pixelcert.Classifier")
+    out.print(f"[bold]{names[0]}[/]  embedded with pixelcert\\[demo], real weights, no download")
+    out.print(f"[bold]{', '.join(PAPER_MODELS)}[/]  the paper's five")
+    out.print(f"Others of torchvision: {', '.join(name for name in names[1:] if name not in PAPER_MODELS)}")
+    out.print("Your own: --model package.module:function, a function that returns a pixelcert.Classifier")
 
 
 def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
@@ -204,9 +218,9 @@ def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
         print_json({m.name: {**row, "parameters": m.parameters()} for m, row in zip(methods, rows, strict=True)})
         return
     for family in dict.fromkeys(method.family for method in methods):
-        _out.print(f"\n[bold underline]{family}[/]")
+        out.print(f"\n[bold underline]{family}[/]")
         for method in (method for method in methods if method.family == family):
             layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
             parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items()) or "none"
-            _out.print(f"[bold]{method.name}[/]  {method.title} ({method.citation})")
-            _out.print(f"    layers: {layers}\n    parameters: {parameters}\n    cost per noisy image: {method.cost}")
+            out.print(f"[bold]{method.name}[/]  {method.title} ({method.citation})")
+            out.print(f"    layers: {layers}\n    parameters: {parameters}\n    cost per noisy image: {method.cost}")

@@ -40,7 +40,5 @@ def method(name: str, model: Classifier, layer: str | None = None, **params: Any
     if name not in METHODS:
         raise ArgumentError(f"method {name!r} is not known: choose one of {', '.join(METHODS)}.")
     kind = METHODS[name]
-    if unknown := params.keys() - kind.parameters().keys():
-        known = ", ".join(kind.parameters()) or "none"
-        raise ArgumentError(f"{name} has no parameter {', '.join(sorted(unknown))}: its parameters are {known}.")
+    kind.check_parameters(params)
     return kind(model=model, layer=layer or kind.layers[0], **params)

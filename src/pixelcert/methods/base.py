@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
@@ -34,8 +35,7 @@ class Method:
     def __post_init__(self) -> None:
         if not isinstance(self.model, Classifier):
             raise ArgumentError(f"model is {type(self.model).__name__}: give pixelcert.Classifier(net, mean=…, std=…).")
-        for name, default in self.parameters().items():
-            _check_type(name, getattr(self, name), type(default))
+        self.check_parameters(self.params)
         if self.layer not in self.layers and ("*" not in self.layers or self.layer in ("input", "final")):
             choices = ", ".join("a module's name" if layer == "*" else repr(layer) for layer in self.layers)
             raise ArgumentError(f"{self.name} cannot explain layer={self.layer!r}: choose {choices}.")
@@ -59,6 +59,17 @@ class Method:
         """Names and default values of the method's own parameters."""
         own = (field for field in fields(cls) if field.name not in ("model", "layer"))
         return {field.name: field.default for field in own if field.default is not MISSING}
+
+    @classmethod
+    def check_parameters(cls, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that the method does not have, and values of another type than their defaults'."""
+        known = cls.parameters()
+        if unknown := ", ".join(sorted(params.keys() - known.keys())):
+            raise ArgumentError(
+                f"{cls.name} has no parameter {unknown}: its parameters are {', '.join(known) or 'none'}."
+            )
+        for name, value in params.items():
+            _check_type(name, value, type(known[name]))
 
     @property
     def params(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Studies: many methods on many images, planned, run, resumed, spread over machines, and summed up."""

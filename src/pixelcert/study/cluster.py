@@ -1,0 +1,219 @@
+"""Running a study on a Ray cluster: the same jobs, each by a worker process that Ray places and replaces."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ..errors import ArgumentError
+from .job import Job
+from .resolved import Resolved
+from .run import Watch
+from .store import DiskFullError, Store
+from .tally import Tally
+from .worker import Worker
+
+_DEATHS = 3  # of the worker doing a job, after which the job counts as failed
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to run, and what each worker takes of it."""
+
+    address: str  # "auto": the cluster of this machine, or a new one on it; else HOST:PORT or ray://HOST:PORT
+    cpus: float = 1
+    gpus: float = 0
+    workers: int | None = None  # None: as many as fit
+
+    def __post_init__(self) -> None:
+        for name in ("cpus", "gpus"):
+            if getattr(self, name) < 0:
+                raise ArgumentError(f"{name}={getattr(self, name)} is negative: give what each worker takes.")
+        if self.workers is not None and self.workers < 1:
+            raise ArgumentError(f"workers={self.workers} is not a number of workers: use 1 or more, or leave it out.")
+
+
+class Outcome(NamedTuple):
+    """What became of a job on a worker."""
+
+    what: Literal["done", "found", "busy", "failed", "disk full", "died"]
+    seconds: float | None = None
+    cause: str = ""
+    memory: float | None = None
+    notes: Sequence[str] = ()
+
+
+class RemoteWorker:
+    """A `Worker` in a process of its own, on any machine that sees the study's folder."""
+
+    def __init__(self, resolved: Resolved, base: Path, folder: Path, token: Path, threads: int) -> None:
+        import torch
+
+        if not token.exists():
+            raise ArgumentError(f"{folder} on {os.uname().nodename} is not the folder of this run: share it.")
+        torch.set_num_threads(threads)
+        self._worker = Worker(resolved, base, Store(folder, resolved.settings))
+
+    def ready(self) -> str:
+        return os.uname().nodename
+
+    def do(self, job: Job) -> Outcome:
+        store = self._worker.store
+        with store.claim(job) as mine:
+            if store.done(job):
+                return Outcome("found")
+            if not mine:
+                return Outcome("busy")
+            started = time.monotonic()
+            try:
+                notes = self._worker.do(job)
+            except DiskFullError as error:
+                return Outcome("disk full", cause=str(error))
+            except Exception as error:
+                store.save_failure(job, error)
+                return Outcome("failed", cause=f"{type(error).__name__}: {error}")
+            return Outcome("done", time.monotonic() - started, memory=self._worker.memory, notes=notes)
+
+
+def run_on_ray(
+    jobs: Sequence[Job],
+    resolved: Resolved,
+    base: Path,
+    store: Store,
+    cluster: Cluster,
+    tally: Tally,
+    watch: Watch,
+    retries: int = 1,
+) -> None:
+    """Do every job that is not done on the workers of a Ray cluster, as `run_jobs` does on this machine.
+
+    Ray restarts a worker that dies, here or on another machine, and the job it was doing is done again.
+    """
+    ray = _connect(cluster)
+    token = store.folder.absolute() / "claims" / f".run-{uuid.uuid4().hex}"
+    try:
+        token.parent.mkdir(parents=True, exist_ok=True)
+        token.touch()
+        pool = Pool(ray, _start_workers(ray, cluster, (resolved, base.absolute(), store.folder.absolute(), token)))
+        todo = list(jobs)
+        for _ in range(1 + retries):
+            todo = pool.do_all(todo, tally, watch)
+            if not todo:
+                return
+    finally:
+        token.unlink(missing_ok=True)
+        ray.shutdown()
+
+
+class Pool:
+    """Workers of a cluster, and their jobs. A worker joins when it is ready, and leaves if it cannot start."""
+
+    def __init__(self, ray: Any, workers: Sequence[Any]) -> None:
+        self._ray = ray
+        self._idle: list[Any] = []
+        self._doing: dict[Any, tuple[Any, Job]] = {}
+        self._starting = {worker.ready.remote(): worker for worker in workers}
+
+    def do_all(self, jobs: Sequence[Job], tally: Tally, watch: Watch) -> list[Job]:
+        """Each job is done or failed: the failed ones are returned. Idle workers get the next job in line."""
+        line, failed, deaths = deque(jobs), [], Counter[str]()
+        while line or self._doing:
+            while line and self._idle:
+                worker, job = self._idle.pop(0), line.popleft()
+                self._doing[worker.do.remote(job)] = (worker, job)
+            for job, outcome in self._outcomes():
+                if outcome.what == "died" and (deaths.update([job.key]) or deaths[job.key]) < _DEATHS:
+                    line.appendleft(job)
+                elif outcome.what == "disk full":
+                    raise DiskFullError(outcome.cause)
+                elif outcome.what == "busy":  # another process on the folder does it: look again after the others
+                    line.append(job)
+                    time.sleep(0.1)
+                elif outcome.what in ("failed", "died"):
+                    failed.append(job)
+                    tally.fail(job, outcome.cause)
+                else:
+                    tally.memory = max(filter(None, (tally.memory, outcome.memory)), default=None)
+                    tally.finish(job, outcome.seconds, outcome.notes)
+            tally.workers = max(1, len(self._idle) + len(self._doing))
+            tally.doing = "; ".join(str(job) for _, job in list(self._doing.values())[:2])
+            watch(tally)
+        return failed
+
+    def _outcomes(self) -> Iterator[tuple[Job, Outcome]]:
+        """What has happened within a second."""
+        ray = self._ray
+        ready, _ = ray.wait([*self._doing, *self._starting], timeout=1.0)
+        for future in ready:
+            if future in self._starting:
+                self._welcome(self._starting.pop(future), future)
+                continue
+            worker, job = self._doing.pop(future)
+            self._idle.append(worker)
+            try:
+                outcome = ray.get(future)
+            except ray.exceptions.RayError as error:  # Ray starts it again
+                outcome = Outcome("died", cause=f"its worker died {_DEATHS} times: {_reason(error)}")
+            yield job, outcome
+
+    def _welcome(self, worker: Any, future: Any) -> None:
+        try:
+            self._ray.get(future)
+        except self._ray.exceptions.RayError as error:
+            if not (self._starting or self._idle or self._doing):
+                raise ArgumentError(f"no worker could start: {_reason(error)}") from error
+        else:
+            self._idle.append(worker)
+
+
+def _connect(cluster: Cluster) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ArgumentError("ray is not installed: pip install 'pixelcert[ray]' brings it.") from error
+    if cluster.address not in ("auto", "local"):
+        _knock(cluster.address)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "ignore_reinit_error": True}
+    try:
+        ray.init(address=cluster.address, **options)
+    except ConnectionError:
+        if cluster.address != "auto":
+            raise
+        ray.init(address="local", include_dashboard=False, **options)
+    return ray
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody answers, for which Ray itself would wait for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ArgumentError(f"address={address} is not one of a Ray cluster: write auto, HOST:PORT or ray://HOST:PORT.")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise ArgumentError(f"no Ray cluster answers at {address} ({error}): start it, or use auto.") from error
+
+
+def _start_workers(ray: Any, cluster: Cluster, settings: tuple[Any, ...]) -> list[Any]:
+    """As many as fit, each restarted wherever there is room when it dies."""
+    resources = ray.cluster_resources()
+    asked = {"CPU": cluster.cpus, "GPU": cluster.gpus}
+    fit = [int(resources.get(kind, 0) // amount) for kind, amount in asked.items() if amount]
+    if fit and min(fit) < 1:
+        has = ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in asked)
+        raise ArgumentError(f"the cluster has {has}, less than one worker takes: lower --cpus or --gpus.")
+    count = cluster.workers or min(fit, default=1)
+    threads = max(1, int(cluster.cpus))
+    kind = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_restarts=-1, max_task_retries=0)(RemoteWorker)
+    return [kind.remote(*settings, threads) for _ in range(count)]
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

@@ -1,0 +1,203 @@
+"""What `pixelcert study` prints: the plan, a live table of the run, failures, and the summary."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from .. import terminal
+from .estimate import Estimate
+from .job import Job
+from .summary import MEASURES, Line
+from .tally import Cell, Tally
+
+_QUIET = 15.0  # seconds between lines where there is no terminal to draw in
+
+
+def in_words(seconds: float | None) -> str:
+    """A duration for a person.
+
+    >>> in_words(90), in_words(7300), in_words(400_000), in_words(None)
+    ('1 min 30 s', '2 h 1 min', '4.6 days', 'unknown')
+    """
+    if seconds is None:
+        return "unknown"
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 86400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{seconds / 86400:.1f} days"
+
+
+# ── Plan ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[Cell, Estimate], notes: Iterable[str]) -> None:
+    """Jobs, network runs, disk and time, by model, method and layer, and what is already done."""
+    terminal.out.print(f"[bold]{len(jobs)} jobs, {done} done[/]")
+    for model in dict.fromkeys(cell[0] for cell in estimates):
+        table = Table(title=escape(model), title_justify="left", title_style="bold")
+        table.add_column("method, layer")
+        for heading in ("jobs left", "network runs", "per image", "per grid", "in all"):
+            table.add_column(heading, justify="right")
+        for method, layer in dict.fromkeys(cell[1:3] for cell in estimates if cell[0] == model):
+            here = {cell: one for cell, one in estimates.items() if cell[:3] == (model, method, layer)}
+            table.add_row(escape(f"{method}, {layer}"), *_costs(here))
+        terminal.out.print(table)
+    possible = [one for one in estimates.values() if not one.refused]
+    seconds = [one.seconds * one.jobs for one in possible if one.seconds is not None]
+    if seconds:
+        terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
+    if possible:
+        terminal.out.print(f"Votes to come take about {in_bytes(sum(one.bytes for one in possible))}.")
+    refused = {f"{method} at {layer} of {model}": e.refused for (model, method, layer, *_), e in estimates.items()}
+    show_notes({**{what: why for what, why in refused.items() if why}}, "cannot be done")
+    for note in notes:
+        terminal.err.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+
+
+def _costs(cells: Mapping[Cell, Estimate]) -> list[str]:
+    if any(one.refused for one in cells.values()):
+        return [str(sum(one.jobs for one in cells.values())), "", "", "", "cannot be done"]
+    each = {kind: [in_words(e.seconds) for c, e in cells.items() if c[3] == kind] for kind in ("image", "grid")}
+    known = [one.seconds * one.jobs for one in cells.values() if one.seconds is not None]
+    return [
+        str(sum(one.jobs for one in cells.values())),
+        f"{sum(one.forwards for one in cells.values()):_}".replace("_", " "),
+        *(", ".join(times) for times in each.values()),
+        in_words(sum(known)) if known else "unknown",
+    ]
+
+
+def in_bytes(count: float) -> str:
+    """A size for a person.
+
+    >>> in_bytes(1_500_000), in_bytes(117e9)
+    ('1.5 MB', '117 GB')
+    """
+    size, unit = (count / 1e9, "GB") if count >= 1e9 else (count / 1e6, "MB")
+    return f"{size:.3g} {unit}"
+
+
+def show_notes(causes: Mapping[str, str], title: str = "note") -> None:
+    """What was said of several things, each saying once."""
+    for cause, found in _by_cause(causes).items():
+        some = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+        terminal.err.print(f"[yellow]{title}:[/] {escape(some)}\n    {escape(cause)}", soft_wrap=True)
+
+
+# ── Run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def live() -> Iterator[Callable[[Tally], None]]:
+    """A table that follows the run; lines now and then where there is no terminal."""
+    if not terminal.err.is_terminal:
+        yield _lines()
+        return
+    with Live(console=terminal.err, refresh_per_second=4, transient=True, vertical_overflow="ellipsis") as view:
+        yield lambda tally: view.update(_progress(tally))
+
+
+def _lines() -> Callable[[Tally], None]:
+    last = [time.monotonic()]
+
+    def watch(tally: Tally) -> None:
+        if time.monotonic() - last[0] >= _QUIET:
+            last[0] = time.monotonic()
+            terminal.err.print(escape(_pace(tally)), soft_wrap=True)
+
+    return watch
+
+
+def _pace(tally: Tally) -> str:
+    facts = [f"{tally.done} of {tally.total} jobs", f"{60 * tally.rate:.1f} a minute", f"{in_words(tally.left)} left"]
+    if tally.failures:
+        facts.append(f"{len(tally.failures)} failed")
+    if tally.memory is not None:
+        facts.append(f"GPU peak {tally.memory:.1f} GiB")
+    return ", ".join(facts)
+
+
+def _progress(tally: Tally) -> RenderableType:
+    layers = list(dict.fromkeys(cell[2] for cell in tally.totals))
+    table = Table("model", "method", *layers, "failed", box=None, header_style="dim")
+    failed = Counter((job.model.label, job.method) for job, _ in tally.failures.values())
+    for model, method in dict.fromkeys(cell[:2] for cell in tally.totals):
+        cells = [_layer_cell(tally, model, method, layer) for layer in layers]
+        count = failed[model, method]
+        table.add_row(escape(model), escape(method), *cells, f"[red]{count}[/]" if count else "")
+    bar = ProgressBar(total=tally.total, completed=tally.done, width=60)
+    return Group(table, bar, escape(_pace(tally)), f"[dim]{escape(tally.doing)}[/]")
+
+
+def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
+    here = [cell for cell in tally.totals if cell[:3] == (model, method, layer)]
+    total, left = (sum(count[cell] for cell in here) for count in (tally.totals, tally.waiting))
+    return f"[green]{total} ✓[/]" if not left else f"{total - left} of {total}"
+
+
+def show_outcome(tally: Tally, folder: str) -> None:
+    """How the run ended, and what failed with which cause."""
+    took = timedelta(seconds=round(time.monotonic() - tally.started))
+    terminal.err.print(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
+    show_notes(tally.notes)
+    show_notes({str(job): cause for job, cause in tally.failures.values()}, "failed")
+    if tally.failures:
+        terminal.err.print(f"Causes are in {escape(folder)}/failures; running the study again tries them again.")
+
+
+def _by_cause(causes: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for what, cause in causes.items():
+        found.setdefault(cause, []).append(what)
+    return found
+
+
+# ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_summary(lines: Sequence[Line], setting: Mapping[str, Any]) -> None:
+    """One table per model and layer: each method's means, 95 % half-widths and ranks, the best mean rank first."""
+    for model, layer in dict.fromkeys((line.model, line.layer) for line in lines):
+        table = Table(title=escape(f"{model}, {layer} layer"), title_justify="left", title_style="bold")
+        table.add_column("method")
+        for measure in MEASURES:
+            table.add_column(f"{measure.title}{' ↓' if measure.best < 0 else ''}", justify="right")
+        table.add_column("mean rank", justify="right")
+        for line in (line for line in lines if (line.model, line.layer) == (model, layer)):
+            cells = [_mean_and_rank(line, measure.metric) for measure in MEASURES]
+            rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
+            table.add_row(escape(line.method), *cells, rank)
+        terminal.out.print(table)
+    names = {"sigma": "σ", "tau": "τ", "level": "K"}
+    facts = ", ".join(f"{names.get(name, name)} = {value}" for name, value in setting.items())
+    terminal.out.print(
+        f"{escape(facts)}. Means over images or grids ± 95 % half-width, # the rank among the methods. certified %: "
+        f"pixels that do not abstain. certified GridPG: certified ones that lie in the right cell of a grid, of all "
+        f"certified ones. deletion area: mean confidence while certified pixels are deleted, less is more faithful."
+    )
+
+
+def _mean_and_rank(line: Line, metric: str) -> str:
+    row = line.means.get(metric)
+    if row is None or row["count"] == 0:
+        return "[dim]not measured[/]"
+    if row["mean"] is None:
+        return "[dim]undefined[/]"
+    digits = 1 if metric == "certified" else 3
+    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
+    some = "" if row["defined"] == row["count"] else f" [dim]({row['defined']} of {row['count']})[/]"
+    return f"{row['mean']:.{digits}f}{half}{some} [dim]#{line.ranks[metric]}[/]"

@@ -1,0 +1,87 @@
+"""Job: one method at one layer of one model on one scene, sampled once. Its key is a digest of what it asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from .. import __version__
+from ..digest import sha256
+from ..methods import METHODS
+from ..plan import Plan, Preset
+from .resolved import ModelFacts, Resolved
+from .scene import Scene, scenes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is sampled into one votes file."""
+
+    model: ModelFacts
+    method: str  # its name in the study, which may be a variant's
+    base: str  # the method itself
+    params: dict[str, Any]
+    layer: str
+    preset: Preset
+    plan: Plan
+    scene: Scene
+
+    @property
+    def size(self) -> int:
+        """The side in pixels of the image in which noise is added."""
+        return self.model.image_size if self.scene.kind == "image" else self.model.grid_size
+
+    @property
+    def photograph_size(self) -> int:
+        """The side in pixels of each photograph in the scene."""
+        return self.model.image_size if self.scene.kind == "image" else self.model.cell_size
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """Everything that the answer depends on. Who computes it (device, versions) is in the votes' provenance."""
+        return {
+            "pixelcert": __version__,
+            "model": self.model.model,
+            "weights": self.model.weights,
+            "method": self.base,
+            "params": self.params,
+            "layer": self.layer,
+            "plan": asdict(self.plan),
+            "scene": {
+                "files": [chosen.digest for chosen in self.scene.photographs],
+                "side": self.scene.side,
+                "cell": self.scene.cell,
+                "target": self.scene.explained.target,
+                "photograph_size": self.photograph_size,
+                "size": self.size,
+            },
+        }
+
+    @cached_property
+    def key(self) -> str:
+        return sha256(json.dumps(self.question, sort_keys=True).encode())[:32]
+
+    @property
+    def cell(self) -> tuple[str, str, str, str, int]:
+        """Jobs of one cell take equally long."""
+        return self.model.label, self.method, self.layer, self.scene.kind, self.plan.n
+
+    def __str__(self) -> str:
+        plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
+        return f"{self.model.label} {self.method} {self.layer} {self.scene.name} ({plan})"
+
+
+def jobs(resolved: Resolved) -> Iterator[Job]:
+    """Every job of a study, ordered so that a model, then a method, is done with before the next is needed."""
+    settings = resolved.settings
+    looked_at = list(scenes(resolved.selection))
+    for label, method, layer in product(settings.models, settings.methods, settings.layers):
+        base, given = settings.method_named(method)
+        params = {**METHODS[base].parameters(), **given}
+        for (preset, _, _), plan in settings.plans().items():
+            for scene in looked_at:
+                yield Job(resolved.models[label], method, base, params, layer, preset, plan, scene)

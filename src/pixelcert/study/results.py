@@ -1,0 +1,195 @@
+"""Results: tidy tables of everything measured, one row per scene × setting × metric, and means with their intervals."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from scipy.special import stdtrit
+
+from ..errors import ArgumentError
+from ..files import open_atomically
+from ..methods import METHODS
+from .job import Job
+from .store import Store
+
+CONFIDENCE = 0.95  # of the intervals around means over scenes
+_CHUNK = 50_000  # rows written at once
+
+SETTING = (
+    *("model", "method", "family", "layer", "params", "preset"),
+    *("sigma", "n", "scene", "tau", "radius", "level", "metric"),
+)
+ROW = (*SETTING, "name", "target", "target_name", "cell", "value", "low", "high", "key")
+MEAN = (*SETTING, "count", "defined", "mean", "mean_low", "mean_high", "low", "high")
+_TYPES = {
+    "string": (*SETTING[:6], "scene", "metric", "name", "target_name", "key"),
+    "int64": ("n", "target", "cell", "count", "defined"),
+}
+
+Row = dict[str, Any]
+
+
+def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> Iterator[Row]:
+    """Every measure of every finished job, in the order of the jobs.
+
+    `undefined` stands in for the Certified GridPG of a map in which nothing is certified 1: None leaves it undefined, 0
+    is the paper's convention.
+    """
+    for job in jobs:
+        if (measures := store.load_measures(job)) is None:
+            continue
+        common = {
+            "model": job.model.label,
+            "method": job.method,
+            "family": METHODS[job.base].family,
+            "layer": job.layer,
+            "params": json.dumps(job.params, sort_keys=True),
+            "preset": job.preset,
+            "sigma": job.plan.sigma,
+            "n": job.plan.n,
+            "scene": job.scene.kind,
+            "name": job.scene.name,
+            "target": measures["target"],
+            "target_name": measures["target_name"],
+            "cell": job.scene.cell,
+            "key": job.key,
+        }
+        for measured in measures["rows"]:
+            radius = measures["radius"].get(str(measured["tau"]))
+            value = measured["value"]
+            if value is None and measured["metric"] == "certified_grid_pg":
+                value = undefined
+            yield {**common, **measured, "value": value, "radius": radius}
+
+
+class Means:
+    """Per setting and metric: the mean over scenes, its 95 % interval, and the mean certified interval.
+
+    The interval is Student's, for scenes drawn at random: it says how far the mean may be from that over all such
+    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Any, ...], dict[str, array[float]]] = {}
+
+    def add(self, row: Row) -> None:
+        group = self._groups.setdefault(
+            tuple(row[name] for name in SETTING), {name: array("d") for name in ("value", "low", "high")}
+        )
+        for name, numbers in group.items():
+            numbers.append(math.nan if row[name] is None else row[name])
+
+    def table(self) -> list[Row]:
+        return [
+            {**dict(zip(SETTING, setting, strict=True)), **_summary_of(group)}
+            for setting, group in self._groups.items()
+        ]
+
+
+def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
+    defined = {name: [number for number in numbers if not math.isnan(number)] for name, numbers in group.items()}
+    mean, half = mean_and_half_width(defined["value"])
+    low, high = (None if mean is None or half is None else mean + sign * half for sign in (-1, 1))
+    ends = {end: _average(defined[end]) for end in ("low", "high")}
+    counts = {"count": len(group["value"]), "defined": len(defined["value"])}
+    return {**counts, "mean": mean, "mean_low": low, "mean_high": high, **ends}
+
+
+def mean_and_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
+    """The mean, and how far Student's interval reaches to either side; None where there are too few values.
+
+    >>> mean_and_half_width([1.0, 2.0, 3.0])
+    (2.0, 2.484137711781443)
+    """
+    if not values:
+        return None, None
+    mean, count = _average(values), len(values)
+    assert mean is not None
+    if count < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    return mean, float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
+
+
+def _average(values: Sequence[float]) -> float | None:
+    """Summed exactly, so that the order of the scenes does not matter."""
+    return math.fsum(values) / len(values) if values else None
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_tables(table: Iterable[Row], folder: Path) -> list[Row]:
+    """Write `rows` and `means` as CSV and Parquet, and return the means. Equal rows make equal files.
+
+    Rows are written as they come, so that a study of any size fits in memory.
+    """
+    means = Means()
+    with _Table(folder / "rows", ROW) as file:
+        for row in table:
+            means.add(row)
+            file.add({**row, "name": _printable(row["name"])})
+    with _Table(folder / "means", MEAN) as file:
+        for row in (summary := means.table()):
+            file.add(row)
+    return summary
+
+
+def _printable(name: str) -> str:
+    """A file name in UTF-8: the system's need not be."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+class _Table:
+    """One table in two files, which appear when it is whole."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path, self._columns, self._rows = path, columns, list[Row]()
+
+    def __enter__(self) -> _Table:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise ArgumentError("pyarrow is not installed: pip install pyarrow, for Parquet tables.") from error
+        self._arrow = pyarrow
+        self._schema = pyarrow.schema([(name, self._type_of(name)) for name in self._columns])
+        self._files = ExitStack()
+        with ExitStack() as files:
+            raw = files.enter_context(open_atomically(self._path.with_suffix(".csv")))
+            text = codecs.getwriter("utf-8")(raw)
+            binary = files.enter_context(open_atomically(self._path.with_suffix(".parquet")))
+            self._csv = csv.DictWriter(text, self._columns, lineterminator="\n", extrasaction="ignore")
+            self._csv.writeheader()
+            self._parquet = files.enter_context(pyarrow.parquet.ParquetWriter(binary, self._schema))
+            self._files = files.pop_all()
+        return self
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _CHUNK:
+            self._flush()
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self._files.__exit__(*error)
+            return
+        with self._files:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._csv.writerows(self._rows)
+        arrays = [self._arrow.array([row[f.name] for row in self._rows], type=f.type) for f in self._schema]
+        self._parquet.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self._rows.clear()
+
+    def _type_of(self, column: str) -> Any:
+        return getattr(self._arrow, next((kind for kind, names in _TYPES.items() if column in names), "float64"))()

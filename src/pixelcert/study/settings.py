@@ -1,0 +1,251 @@
+"""Settings: what a study file may say, and errors that name the key and the remedy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from .. import statistics
+from ..errors import ArgumentError, InfeasibleError
+from ..methods import METHODS
+from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, N, Plan, Preset, Sign, check_levels
+from ..statistics import Correction
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _check_count(count: Any) -> Any:
+    if count == "all" or (type(count) is int and count >= 0):
+        return count
+    raise ValueError('is neither a number of images nor "all": use one of these')
+
+
+def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if twice := sorted({str(value) for value in values if values.count(value) > 1}):
+        raise ValueError(f"names {', '.join(twice)} twice: name each value once")
+    return values
+
+
+# One value, or a list of them: each is an axis of the study.
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Numbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Counts = Annotated[tuple[int, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Presets = Annotated[tuple[Preset, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ImageSettings(_Table):
+    """Which photographs are certified."""
+
+    folder: str = "embedded"
+    labels: str | None = None
+    synsets: str | None = None
+    count: Annotated[int | Literal["all"], PlainValidator(_check_count)] = "all"
+    filter: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    confidence: float = Field(default=0.99, ge=0, le=1)
+    seed: int = Field(default=0, ge=0)
+
+
+class GridSettings(_Table):
+    """The Grid Pointing Game: mosaics of photographs of distinct classes."""
+
+    count: int = Field(default=0, ge=0)
+    side: int = Field(default=2, ge=2, le=16)
+    cell: int | None = Field(default=None, ge=8)  # pixels; by default as large as the model's images
+
+
+class ModelSettings(_Table):
+    """What a name in `models` stands for; by default the model of that name with its own weights."""
+
+    model: str | None = None
+    weights: str = "DEFAULT"
+    size: int | None = Field(default=None, ge=8)
+
+
+class Settings(_Table):
+    """A whole study: models × methods × layers × sigma × n × presets, on images and grids."""
+
+    models: Names
+    methods: Names = tuple(METHODS)
+    layers: Names = ("input", "final")
+    sigma: Numbers = (SIGMA,)
+    n: Counts = (N,)
+    presets: Presets = ("default",)
+    sign: Sign | None = None
+    levels: Numbers = LEVELS
+    tau: Numbers = (TAU,)
+    alpha: float = ALPHA
+    correction: Correction | None = None
+    deletion: Annotated[tuple[float, ...], BeforeValidator(_as_tuple)] | None = None
+    seed: int = 0
+    images: ImageSettings = ImageSettings()
+    grids: GridSettings = GridSettings()
+    model: Mapping[str, ModelSettings] = {}
+    method: Mapping[str, Mapping[str, Any]] = {}
+
+    @field_validator("models", "methods", "layers", "sigma", "n", "presets", "tau")
+    @classmethod
+    def _check_once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _each_once(values)
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        return check_levels(levels)
+
+    @field_validator("tau", "deletion")
+    @classmethod
+    def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        for tau in taus or ():
+            statistics.check_tau(tau)
+        return taus
+
+    @field_validator("alpha")
+    @classmethod
+    def _check_alpha(cls, alpha: float) -> float:
+        statistics.check_alpha(alpha)
+        return alpha
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Settings:
+        self._check_names("model", self.model, self.models, (*self.models, *self.images.filter))
+        self._check_names("method", self.method, self.methods, self.methods)
+        for label in self.methods:
+            self._check_method(label)
+        if self.deletion is not None and (strange := set(self.deletion) - set(self.tau)):
+            raise ValueError(f"deletion: {sorted(strange)} is not in tau = {list(self.tau)}: choose from those")
+        if self.images.count == 0 and self.grids.count == 0:
+            raise ValueError("images.count and grids.count are both 0, so there is nothing to certify: raise one")
+        if "reference" in self.presets and min(self.n) <= (guess := PRESETS["reference"]["guess"]):
+            raise ValueError(f"n = {min(self.n)}: the reference preset spends {guess} samples on guessing, use more")
+        self.plans()  # refuses a sigma, n or seed that no plan can have
+        return self
+
+    @staticmethod
+    def _check_names(table: str, given: Mapping[str, Any], listed: tuple[str, ...], used: tuple[str, ...]) -> None:
+        for label in given:
+            if label not in used:
+                raise ValueError(
+                    f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it there, or remove the table"
+                )
+
+    def _check_method(self, label: str) -> None:
+        name, params = self.method_named(label)
+        if name not in METHODS:
+            raise ValueError(
+                f"methods: {label!r} is not a method: choose from {', '.join(METHODS)}, or give a variant its base by "
+                f'[method.{label}] method = "rise"'
+            )
+        for key, value in params.items():
+            try:
+                METHODS[name].check_parameters({key: value})
+            except ArgumentError as error:
+                raise ValueError(f"method.{label}.{key}: {error}") from error
+
+    # ── What the names stand for ──────────────────────────────────────────────────────────────────────────────
+
+    def model_named(self, label: str) -> ModelSettings:
+        """What to load for a name in `models` or `images.filter`."""
+        given = self.model.get(label, ModelSettings())
+        return given.model_copy(update={"model": given.model or label})
+
+    def method_named(self, label: str) -> tuple[str, dict[str, Any]]:
+        """The method and its parameters for a name in `methods`."""
+        params = dict(self.method.get(label, {}))
+        return str(params.pop("method", label)), params
+
+    def plans(self) -> dict[tuple[Preset, float, int], Plan]:
+        """The sampling plans: presets × sigma × n."""
+        return {
+            (preset, sigma, n): Plan.make(
+                preset=preset, sign=self.sign, sigma=sigma, n=n, levels=self.levels, seed=self.seed
+            )
+            for preset, sigma, n in product(self.presets, self.sigma, self.n)
+        }
+
+    def correction_of(self, plan: Plan) -> Correction:
+        return self.correction or statistics.default_correction(plan)
+
+    def check_feasible(self, plan: Plan, tau: float, pixels: int) -> None:
+        """Refuse a τ at which the plan's samples cannot certify any of so many pixels."""
+        statistics.check_feasible(plan, tau, self.alpha, pixels, self.correction_of(plan))
+
+    def fewest_samples(self, plan: Plan, tau: float, pixels: int) -> int | None:
+        """How many samples τ would need, if the plan has too few to certify any of so many pixels; else None."""
+        try:
+            self.check_feasible(plan, tau, pixels)
+        except InfeasibleError:
+            correction = self.correction_of(plan)
+            guessed = plan.n - statistics.tested_samples(plan, correction)
+            return statistics.smallest_n(tau, self.alpha, pixels, correction) + guessed
+        return None
+
+    @property
+    def deletion_taus(self) -> tuple[float, ...]:
+        """The τ at which deletion is measured: as asked, else the paper's τ or the first."""
+        if self.deletion is not None:
+            return self.deletion
+        return (TAU,) if TAU in self.tau else self.tau[:1]
+
+
+def load_settings(path: str | Path) -> Settings:
+    """Read and check a study file."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ArgumentError(f"{path} does not exist: `pixelcert study init {path}` writes one.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{path} cannot be read as text ({error}): give a TOML file.") from error
+    try:
+        return Settings.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ArgumentError(f"{path} is not valid TOML ({error}): mend that line.") from error
+    except ValidationError as error:
+        lines = "\n".join(f"  {_in_words(mistake)}" for mistake in error.errors())
+        raise ArgumentError(f"{path} cannot be run as it is:\n{lines}") from error
+
+
+def _in_words(mistake: Any) -> str:
+    """One of pydantic's findings, as the key, the value and the remedy."""
+    key = ".".join(str(part) for part in mistake["loc"])
+    if mistake["type"] == "extra_forbidden":
+        table = Settings if len(mistake["loc"]) == 1 else _TABLES.get(str(mistake["loc"][0]), Settings)
+        return f"{key} is not a key of a study: use one of {', '.join(table.model_fields)}."
+    if mistake["type"] == "missing":
+        return f'{key} is missing: give it, such as {key} = ["resnet18"].'
+    if mistake["type"] in ("dict_type", "model_type", "mapping_type"):
+        return f"{key} = {mistake['input']!r}: is a table of keys, so write [{key}] and its keys below."
+    message = mistake["msg"].removeprefix("Value error, ").rstrip(".")
+    if not key:
+        return f"{message}."
+    value = f" = {mistake['input']!r}" if isinstance(mistake["input"], (str, int, float, bool)) else ""
+    return f"{key}{value}: {message[:1].lower()}{message[1:]}."
+
+
+_TABLES: dict[str, type[BaseModel]] = {"images": ImageSettings, "grids": GridSettings, "model": ModelSettings}

@@ -1,0 +1,77 @@
+"""Tally: how far a study is, how long its jobs take, and how long the rest will."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .job import Job
+
+Cell = tuple[str, str, str, str, int]
+
+
+@dataclass
+class Tally:
+    """Counts what happens to the jobs of one run. Seconds come from this run alone."""
+
+    totals: Counter[Cell]  # all jobs, by cell
+    waiting: Counter[Cell]  # those still to be done
+    expected: dict[Cell, float]  # seconds per job from a calibration, where there was one
+    workers: int = 1
+    failures: dict[str, tuple[Job, str]] = field(default_factory=dict)  # by key
+    notes: dict[str, str] = field(default_factory=dict)  # what the library warned of, by job
+    finished: int = 0  # in this run
+    doing: str = ""
+    memory: float | None = None  # peak of the GPU, GiB
+    started: float = field(default_factory=time.monotonic)
+    _seconds: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], todo: Iterable[Job], expected: dict[Cell, float] | None = None) -> Tally:
+        return cls(Counter(job.cell for job in jobs), Counter(job.cell for job in todo), expected or {})
+
+    @property
+    def total(self) -> int:
+        return sum(self.totals.values())
+
+    @property
+    def done(self) -> int:
+        """Jobs with an answer, from this run, an earlier one or another process."""
+        return self.total - sum(self.waiting.values())
+
+    def finish(self, job: Job, seconds: float | None, notes: Iterable[str] | str = ()) -> None:
+        """A job is done, by this run in so many seconds or (None) by another process."""
+        if notes := " ".join(dict.fromkeys(notes)):
+            self.notes[str(job)] = notes
+        self.waiting[job.cell] -= 1
+        self.failures.pop(job.key, None)
+        if seconds is not None:
+            self.finished += 1
+            self._seconds[job.cell].append(seconds)
+
+    def fail(self, job: Job, cause: str) -> None:
+        """A job failed; it still waits, for a later try."""
+        self.failures[job.key] = (job, cause)
+
+    def seconds_per_job(self, cell: Cell) -> float | None:
+        if seen := self._seconds.get(cell):
+            return sum(seen) / len(seen)
+        if cell in self.expected:
+            return self.expected[cell]
+        known = [sum(seen) / len(seen) for seen in self._seconds.values()]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def rate(self) -> float:
+        """Jobs per second of this run."""
+        return self.finished / max(time.monotonic() - self.started, 1e-9)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the last job is done; None before anything is known."""
+        seconds = [(count, self.seconds_per_job(cell)) for cell, count in self.waiting.items() if count > 0]
+        if any(each is None for _, each in seconds):
+            return None
+        return sum(count * each for count, each in seconds if each is not None) / self.workers

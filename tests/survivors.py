@@ -1,0 +1,82 @@
+"""Studies that tests kill: small enough to end soon, long enough to be hit."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from small_networks import small_model
+
+import pixelcert as pc
+
+JOBS = 3 * 2 * 2 * (3 + 2)  # methods × layers × sigma × (images + grids)
+STUDY = """
+models = ["small"]
+methods = ["grad", "grad_cam", "rise"]
+sigma = [0.1, 0.2]
+n = 48
+levels = [50, 10]
+tau = [0.6, 0.65]
+[images]
+folder = "photographs"
+count = 3
+[grids]
+count = 2
+cell = 32
+[model.small]
+model = "survivors:network"
+size = 48
+[method.rise]
+masks = 6
+"""
+
+
+def network() -> pc.Classifier:
+    """What the study loads by name."""
+    torch.set_num_threads(1)
+    return small_model("resnet")
+
+
+def write_study(base: Path) -> Path:
+    """A study file and its photographs, of one class each."""
+    random = np.random.default_rng(0)
+    lines = ["file,label"]
+    (base / "photographs").mkdir(parents=True)
+    for index in range(8):
+        coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        coarse.resize((64, 64), Image.Resampling.BICUBIC).save(base / "photographs" / f"{index}.png")
+        lines.append(f"{index}.png,{index}")
+    (base / "photographs" / "labels.csv").write_text("\n".join(lines))
+    (base / "study.toml").write_text(STUDY)
+    return base / "study.toml"
+
+
+def command(*arguments: str) -> None:
+    """`pixelcert` with these arguments, ending the process with its exit code."""
+    from pixelcert.cli import main
+
+    sys.argv = ["pixelcert", *arguments]
+    main()
+
+
+def command_into(log: str, *arguments: str) -> None:
+    """`command`, with what it says in a file."""
+    sys.stderr = open(log, "w", encoding="utf-8")  # noqa: SIM115, open until the process ends
+    command(*arguments)
+
+
+def count_finished(file: str, folder: str, answer: str) -> None:
+    """Run a study and leave in `answer` how many jobs this very process did."""
+    tally = pc.Study.open(file, folder).run()
+    Path(answer).write_text(json.dumps([tally.done, tally.finished]))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a study's folder that outlasts a run."""
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.relative_to(folder).parts[0] != "claims"
+    }

@@ -1,0 +1,113 @@
+"""A real Ray cluster of two nodes on this machine: the same results, whoever dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from survivors import JOBS, contents, write_study
+
+import pixelcert as pc
+from pixelcert.study.cluster import Cluster
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'pixelcert[ray]'")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Two nodes of one CPU each, so that two workers run on two of them."""
+    from ray.cluster_utils import Cluster as RayCluster
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the study's model
+    cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    yield cluster.address
+    cluster.shutdown()
+    del os.environ["PYTHONPATH"]
+    if before is not None:
+        os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def expected(file):
+    """What a run without Ray leaves."""
+    study = pc.Study.open(file, file.parent / "local")
+    study.run(device="cpu")
+    study.results()
+    return contents(study.folder)
+
+
+def test_two_workers_leave_the_same_as_a_local_run(file, expected, address, tmp_path):
+    folder = tmp_path / "ray"
+    arguments = ("study", "run", str(file), "--out", str(folder), "--ray", address, "--cpus", "1")
+    started = "import survivors, sys; survivors.command(*sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", started, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert f"{JOBS} of {JOBS} jobs are done, {JOBS} by this run" in " ".join(done.stderr.split())
+    assert contents(folder) == expected
+
+
+def test_a_worker_killed_in_the_middle_loses_nothing(file, expected, address, tmp_path):
+    killed = []
+
+    def kill(tally) -> None:
+        if tally.finished >= 5 * (1 + len(killed)) and len(killed) < 3 and (workers := worker_processes()):
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    study = pc.Study.open(file, tmp_path / "killed")
+    tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
+    assert len(set(killed)) == 3
+    assert tally.workers == 2
+    assert (tally.done, len(tally.failures)) == (JOBS, 0)
+    study.results()
+    assert contents(study.folder) == expected
+
+
+def test_jobs_that_are_done_are_not_sent_out_and_failures_come_back(file, address, tmp_path):
+    text = file.read_text().replace('"grad_cam"', '"cam"').replace("sigma = [0.1, 0.2]", "sigma = 0.1")
+    text = text.replace('layers = ["input", "final"]', "").replace("methods", 'layers = ["nowhere", "final"]\nmethods')
+    broken = file.with_name("broken.toml")
+    broken.write_text(text)
+    study = pc.Study.open(broken, tmp_path / "broken")
+    tally = study.run(device="cpu", cluster=Cluster(address), retries=0)
+    assert tally.done == 3 * 5
+    causes = {cause for _, cause in tally.failures.values()}
+    assert len(tally.failures) == 3 * 5
+    assert all("nowhere" in cause for cause in causes)
+    again = study.run(device="cpu", cluster=Cluster(address), retries=0)
+    assert again.finished == 0
+
+
+def test_a_cluster_without_what_a_worker_takes_is_refused(file, address, tmp_path):
+    study = pc.Study.open(file, tmp_path / "greedy")
+    with pytest.raises(pc.ArgumentError, match=r"0 GPU, less than one worker takes: lower --cpus or --gpus"):
+        study.run(device="cpu", cluster=Cluster(address, gpus=1))
+
+
+def test_an_address_where_nobody_answers_is_refused(file, tmp_path):
+    study = pc.Study.open(file, tmp_path / "nobody")
+    with pytest.raises(pc.ArgumentError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 .* start it, or use auto"):
+        study.run(device="cpu", cluster=Cluster("127.0.0.1:1"))
+
+
+def worker_processes() -> list[int]:
+    """Process numbers of the study's workers."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "cmdline").read_bytes().startswith(b"ray::RemoteWorker"):
+                found.append(int(folder.name))
+        except OSError:  # it ended while we looked
+            time.sleep(0)
+    return sorted(found)
