@@ -4,11 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo study test lint bench clean
 
 demo: $(INSTALLED)  ## certify the embedded photographs: pictures, votes and a page in out/
 	$(BIN)/pixelcert certify --out out
 	$(BIN)/pixelcert report out/*-final.safetensors --out out/report.html
+
+study: $(INSTALLED)  ## every method on the embedded model and photographs: votes and tables in out/study/
+	test -e out/study.toml || $(BIN)/pixelcert study init out/study.toml
+	$(BIN)/pixelcert study run out/study.toml
 
 test: $(INSTALLED)  ## run every test
 	$(BIN)/python -m pytest
@@ -18,12 +22,13 @@ lint: $(INSTALLED)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## overhead, memory and batch dependence of sampling, on this machine
+bench: $(INSTALLED)  ## overhead, memory and batch dependence of sampling, and Ray's speed-up, on this machine
 	$(BIN)/python -m bench.sampling
+	$(BIN)/python -m bench.study
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev,adapters]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo,dev,adapters,ray]'
 	touch $@
 
 clean:
