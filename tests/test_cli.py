@@ -466,7 +466,7 @@ def test_gpu_that_is_not_there_is_refused(tiny):
 
 @pytest.mark.usefixtures("no_sampling")
 def test_hopeless_tau_is_refused_soon(tiny):
-    with within(10):
+    with within(60):
         assert_refused(tiny("--tau", 0.999999), "tau=0.999999", "raise n to at least")
 
 
@@ -934,7 +934,7 @@ def test_plan_that_makes_no_sense_is_refused(pixelcert, options, words):
 
 
 def test_plan_of_millions_of_samples_is_answered_soon(pixelcert):
-    with within(10):
+    with within(60):
         run = pixelcert("plan", "--tau", 0.99999, "--json")
     assert json.loads(run.out)["n"] == math.ceil(math.log(224**2 / 0.001) / math.log(1 / 0.99999))
 

@@ -139,8 +139,9 @@ def _progress(tally: Tally) -> RenderableType:
         cells = [_layer_cell(tally, model, method, layer) for layer in layers]
         count = failed[model, method]
         table.add_row(escape(model), escape(method), *cells, f"[red]{count}[/]" if count else "")
-    bar = ProgressBar(total=tally.total, completed=tally.done, width=60)
-    return Group(table, bar, escape(_pace(tally)), f"[dim]{escape(tally.doing)}[/]")
+    pace = Table.grid(padding=(0, 1))
+    pace.add_row(ProgressBar(total=tally.total, completed=tally.done, width=40), escape(_pace(tally)))
+    return Group(table, pace, f"[dim]{escape(tally.doing)}[/]")
 
 
 def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
