@@ -387,7 +387,7 @@ def test_methods_that_tie_share_the_better_rank_and_the_next_is_skipped():
     assert [line.method for line in lines] == ["b", "a", "c", "d"], "ties keep the order of the study"
 
 
-def test_method_without_a_value_has_no_rank_there_and_takes_none_from_others():
+def test_method_whose_value_is_undefined_everywhere_comes_last():
     lines = summarise(
         means_of(
             {
@@ -400,12 +400,17 @@ def test_method_without_a_value_has_no_rank_there_and_takes_none_from_others():
         **POINT,
     )
     assert ranks(lines) == {
-        "blind": {"certified": 1},
+        "blind": {"certified": 1, "certified_grid_pg": 2},
         "local": {"certified": 2, "certified_grid_pg": 1},
-        "silent": {},
+        "silent": {"certified": 3, "certified_grid_pg": 2},
     }
-    assert [line.method for line in lines] == ["blind", "local", "silent"]
-    assert lines[-1].mean_rank is None
+    assert [line.method for line in lines] == ["local", "blind", "silent"]
+    assert [line.mean_rank for line in lines] == [1.5, 1.5, 2.5]
+
+
+def test_method_that_was_not_measured_has_no_rank_there():
+    lines = summarise(means_of({"a": {"certified": 5.0}, "b": {"certified": 6.0, "grid_pg": 1.0}}), level=50, **POINT)
+    assert ranks(lines) == {"b": {"certified": 1}, "a": {"certified": 2}}
 
 
 def test_models_and_layers_are_ranked_apart():

@@ -63,7 +63,7 @@ def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[Cell, Estimate]
     if possible:
         terminal.out.print(f"Votes to come take about {in_bytes(sum(one.bytes for one in possible))}.")
     refused = {f"{method} at {layer} of {model}": e.refused for (model, method, layer, *_), e in estimates.items()}
-    show_notes({**{what: why for what, why in refused.items() if why}}, "cannot be done")
+    show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
     for note in notes:
         terminal.err.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
@@ -91,9 +91,12 @@ def in_bytes(count: float) -> str:
     return f"{size:.3g} {unit}"
 
 
-def show_notes(causes: Mapping[str, str], title: str = "note") -> None:
+def show_notes(notes: Iterable[tuple[str, str]], title: str = "note") -> None:
     """What was said of several things, each saying once."""
-    for cause, found in _by_cause(causes).items():
+    by_cause: dict[str, list[str]] = {}
+    for what, cause in notes:
+        by_cause.setdefault(cause, []).append(what)
+    for cause, found in by_cause.items():
         some = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
         terminal.err.print(f"[yellow]{title}:[/] {escape(some)}\n    {escape(cause)}", soft_wrap=True)
 
@@ -155,16 +158,9 @@ def show_outcome(tally: Tally, folder: str) -> None:
     took = timedelta(seconds=round(time.monotonic() - tally.started))
     terminal.err.print(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
     show_notes(tally.notes)
-    show_notes({str(job): cause for job, cause in tally.failures.values()}, "failed")
+    show_notes(((str(job), cause) for job, cause in tally.failures.values()), "failed")
     if tally.failures:
         terminal.err.print(f"Causes are in {escape(folder)}/failures; running the study again tries them again.")
-
-
-def _by_cause(causes: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for what, cause in causes.items():
-        found.setdefault(cause, []).append(what)
-    return found
 
 
 # ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +68,7 @@ def _family(found: dict[str, Row]) -> str:
 
 
 def _rank(block: dict[str, dict[str, Row]], measure: Measure) -> dict[str, int]:
-    """1 for the best; methods that tie share the better rank; those without a value have none."""
-    known = {
-        method: measure.best * found[measure.metric]["mean"]
-        for method, found in block.items()
-        if measure.metric in found and found[measure.metric]["mean"] is not None
-    }
-    return {method: 1 + sum(other > mean for other in known.values()) for method, mean in known.items()}
+    """1 for the best; ties share the better rank. What is undefined comes last, what was not measured has no rank."""
+    means = {method: found[measure.metric]["mean"] for method, found in block.items() if measure.metric in found}
+    worth = {method: -math.inf if mean is None else measure.best * mean for method, mean in means.items()}
+    return {method: 1 + sum(other > own for other in worth.values()) for method, own in worth.items()}

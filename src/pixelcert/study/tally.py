@@ -21,7 +21,7 @@ class Tally:
     expected: dict[Cell, float]  # seconds per job from a calibration, where there was one
     workers: int = 1
     failures: dict[str, tuple[Job, str]] = field(default_factory=dict)  # by key
-    notes: dict[str, str] = field(default_factory=dict)  # what the library warned of, by job
+    notes: list[tuple[str, str]] = field(default_factory=list)  # jobs, and what the library warned of in them
     finished: int = 0  # in this run
     doing: str = ""
     memory: float | None = None  # peak of the GPU, GiB
@@ -41,10 +41,9 @@ class Tally:
         """Jobs with an answer, from this run, an earlier one or another process."""
         return self.total - sum(self.waiting.values())
 
-    def finish(self, job: Job, seconds: float | None, notes: Iterable[str] | str = ()) -> None:
+    def finish(self, job: Job, seconds: float | None, notes: Iterable[str] = ()) -> None:
         """A job is done, by this run in so many seconds or (None) by another process."""
-        if notes := " ".join(dict.fromkeys(notes)):
-            self.notes[str(job)] = notes
+        self.notes += [(str(job), note) for note in dict.fromkeys(notes)]
         self.waiting[job.cell] -= 1
         self.failures.pop(job.key, None)
         if seconds is not None:
