@@ -409,8 +409,10 @@ def test_method_whose_value_is_undefined_everywhere_comes_last():
 
 
 def test_method_that_was_not_measured_has_no_rank_there():
-    lines = summarise(means_of({"a": {"certified": 5.0}, "b": {"certified": 6.0, "grid_pg": 1.0}}), level=50, **POINT)
-    assert ranks(lines) == {"b": {"certified": 1}, "a": {"certified": 2}}
+    lines = summarise(
+        means_of({"a": {"certified": 5.0}, "b": {"certified": 6.0, "deletion_area": 1.0}}), level=50, **POINT
+    )
+    assert ranks(lines) == {"b": {"certified": 1, "deletion_area": 1}, "a": {"certified": 2}}
 
 
 def test_models_and_layers_are_ranked_apart():
