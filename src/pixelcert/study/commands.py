@@ -112,9 +112,14 @@ def results(
     undefined: Annotated[float | None, typer.Option(help="Stands for an undefined GridPG; the paper's is 0.")] = None,
 ) -> None:
     """Write tidy tables (CSV and Parquet) of what is finished, and show a summary."""
+    from . import display
     from .study import Study
 
-    _show_results(Study.open(file, out), undefined, sigma=sigma, n=n, preset=preset, tau=tau, level=level)
+    study = Study.open(file, out)
+    jobs = study.jobs()
+    terminal.say(f"{sum(map(study.store.done, jobs))} of {len(jobs)} jobs are done.")
+    display.show_notes(((str(job), cause) for job, cause in study.store.failures(jobs)), "failed")
+    _show_results(study, undefined, sigma=sigma, n=n, preset=preset, tau=tau, level=level)
 
 
 def _cluster(ray: str | None, device: str | None, **asked: float | None) -> Cluster | None:
