@@ -32,6 +32,12 @@ def test_undecided_votes_count_for_neither_label():
     assert set(certificate.labels[50].flatten()) <= {1, pc.ABSTAIN}
 
 
+def test_votes_and_certificates_tell_themselves_in_one_line():
+    votes = votes_of([100, 100, 0, 50])
+    assert repr(votes) == "Votes(test: 100 of 100 samples at σ = 0.15, levels 50)"
+    assert repr(votes.certify()) == "Certificate(75.0 % at K = 50; R = 0.1011, τ = 0.75, α = 0.001)"
+
+
 def test_shares_add_up():
     shares = votes_of([100, 100, 0, 50]).certify().shares(50)
     assert shares == pc.Shares(ones=50, zeros=25, abstained=25)

@@ -51,7 +51,7 @@ class Rules(NamedTuple):
     prediction: int | None  # votes that certify the class; None where it is not tested
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """Labels with a guarantee. With probability at least 1 - `alpha` over the noise, the following is true.
 
@@ -73,6 +73,10 @@ class Certificate:
     overlay: NDArray[np.float32]  # (H, W): the smallest level at which a pixel is certified 1; 0 for none
     overlay_claim: Claim
     prediction: Prediction | None
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{self.percent_certified(level):.1f} % at K = {level}" for level in self.levels)
+        return f"Certificate({shares}; R = {statistics.rounded_down(self.radius)}, τ = {self.tau}, α = {self.alpha})"
 
     @property
     def levels(self) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ KIND, VERSION = "pixelcert votes", 1
 _ARRAYS = ("ones", "zeros", "guess_ones", "predictions", "photo")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Votes:
     """Counts of the first `counted` of the `plan.n` planned samples. A frozen value: nothing changes it.
 
@@ -63,6 +63,11 @@ class Votes:
                 frozen = array.copy()  # the caller's own stays as it is
                 frozen.setflags(write=False)
                 object.__setattr__(self, name, frozen)
+
+    def __repr__(self) -> str:
+        source, levels = self.provenance, ", ".join(map(str, self.plan.levels))
+        what = f"{source.method} at {source.layer} of {source.model}: " if source.model else f"{source.method}: "
+        return f"Votes({what}{self.counted} of {self.plan.n} samples at σ = {self.plan.sigma:g}, levels {levels})"
 
     def _check_extras(self) -> None:
         guess = min(self.plan.guess, self.counted)
@@ -143,6 +148,12 @@ class Votes:
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)
         radii: NDArray[np.float64] = np.maximum(by_count - self.grid_slack, 0.0)[votes]
         return radii
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .report.notebook import votes_html
+
+        return votes_html(self)
 
     # ── Going on ──────────────────────────────────────────────────────────────────────────────────────────────
 

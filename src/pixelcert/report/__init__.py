@@ -1,3 +1,5 @@
-"""Report: certificates as one self-contained HTML page."""
+"""Report: votes and studies as an interactive page, written to disk or served to this machine."""
 
-from .page import certificate_page as certificate_page
+from .page import Written as Written
+from .page import write_page as write_page
+from .page import write_study_page as write_study_page

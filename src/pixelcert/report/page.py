@@ -1,86 +1,148 @@
-"""One self-contained page: pictures, shares and the guarantee in plain words. No network, opens from disk."""
+"""One page: a template, its style and its script, and the data, put together. No network, opens from disk."""
 
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ..certificate import Certificate
-from ..statistics import rounded_down
+from .. import __version__, statistics
+from ..errors import ArgumentError
+from ..files import write_atomically
+from ..plan import ALPHA, TAU, check_levels
+from ..statistics import Correction
+from ..study.study import Study
+from ..votes import Votes
+from .chunks import LIMIT, Chunks
+from .data import Index
+from .of_study import describe_study, shown_of
+from .shown import Shown
 
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-img { width: 100%; height: auto; background: white; border-radius: 6px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #8884; } th:first-child { text-align: left; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; opacity: .8; }
-dd { margin: 0; overflow-wrap: anywhere; }
-"""
-
-
-def certificate_page(certificates: Sequence[Certificate]) -> str:
-    """HTML of a page that shows `certificates` one below the other."""
-    sections = "\n".join(_section(certificate) for certificate in certificates)
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Certified explanations</title>
-<style>{_STYLE}</style>
-<body>
-<h1>Which pixels of these explanations can be trusted?</h1>
-<p>Each photograph was explained many times under random noise. A pixel is coloured where it robustly belongs to the
-top K % of the explanation, white where it robustly does not, and grey where nothing can be promised.</p>
-{sections}
-<h2>What this means</h2>
-<p>The majority label of a pixel says whether most noisy copies of an image have it in the top K % of their
-explanations. Each promise is about this majority, for the class named and for this model; the overlay (for all K) and
-the radius map (for all τ) make theirs apart, at the same α. Grey pixels may or may not be stable, and a certified pixel
-need not be certified again at a changed image. That an explanation is robust does not make it right.</p>
-</body>
-</html>
-"""
+MARK = '<meta name="generator" content="pixelcert'  # by which `serve` knows its own pages
+Progress = Callable[[int, int], None]  # (done, total)
 
 
-def _section(certificate: Certificate) -> str:
-    source, plan = certificate.votes.provenance, certificate.votes.plan
-    name = escape(source.image_name or "image")
-    rows = "\n".join(_row(certificate, level) for level in certificate.levels)
-    facts = {
-        "method": f"{source.method} {source.params or ''} at {source.layer}",
-        "model": f"{source.model}, weights {source.weights[:16]}",
-        "noise": f"σ = {plan.sigma}, n = {plan.n}, seed {plan.seed}",
-        "test": f"τ = {certificate.tau}, α = {certificate.alpha}, {certificate.correction}",
-        "radius": f"R = {rounded_down(certificate.radius)} in ℓ2, pixels in [0, 1]",
-        "versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
+class Written(NamedTuple):
+    """A page on disk, and the folder with what it loads on demand, if it is too large for one file."""
+
+    page: Path
+    folder: Path | None
+    entries: int
+    page_bytes: int
+    folder_bytes: int
+
+
+def write_page(
+    path: str | Path,
+    votes: Iterable[Votes],
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+    levels: Sequence[float] | None = None,
+    correction: Correction | None = None,
+    limit: int = LIMIT,
+) -> Written:
+    """Write the interactive page of `votes` to `path`; refuses a τ that some of them cannot reach.
+
+    Counts of more than `limit` characters go to a folder beside it, ``report_files/`` for ``report.html``.
+    """
+    path, levels = Path(path), None if levels is None else check_levels(levels)
+    with Chunks(folder_of(path), limit) as chunks:
+        index = Index(chunks, (tau,), alpha, correction)
+        for one in votes:
+            test = correction or statistics.default_correction(one.plan)
+            statistics.check_feasible(one.plan, tau, alpha, one.pixels, test)
+            index.add(Shown.of(one), levels)
+        return _write(path, chunks, index, {"tau": tau, "study": None}, "Certified explanations")
+
+
+def write_study_page(
+    path: str | Path,
+    study: Study,
+    *,
+    tau: float | None = None,
+    limit: int = LIMIT,
+    progress: Progress | None = None,
+) -> Written:
+    """Write the interactive page of what a study has finished: its votes, summary and figures."""
+    path, settings = Path(path), study.settings
+    tau = study.setting()["tau"] if tau is None else tau
+    statistics.check_tau(tau)
+    with Chunks(folder_of(path), limit) as chunks:
+        index = Index(chunks, (*settings.tau, tau), settings.alpha, settings.correction)
+        total = len(study.jobs())
+        for done, shown in enumerate(shown_of(study), 1):
+            if shown is not None:
+                index.add(shown)
+            if progress is not None:
+                progress(done, total)
+        about = {"tau": tau, "study": describe_study(study, chunks)}
+        return _write(path, chunks, index, about, f"Certified explanations: {study.folder.name}")
+
+
+def folder_of(page: Path) -> Path:
+    """Where a page's chunks are, if they are not inside."""
+    return page.with_name(f"{page.stem}_files")
+
+
+def _write(path: Path, chunks: Chunks, index: Index, about: dict[str, Any], title: str) -> Written:
+    content = {**index.content(), **about, "folder": chunks.folder.name if chunks.apart else None}
+    page = compose(title, content, chunks.inside).encode()
+    write_atomically(path, page)
+    chunks.remove_others()
+    return Written(
+        path,
+        chunks.folder if chunks.apart else None,
+        len(content["entries"]),
+        len(page),
+        chunks.size if chunks.apart else 0,
+    )
+
+
+def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
+    """HTML of a page. All that comes from votes stands in inert elements, which the script reads as text."""
+    if not content["entries"]:
+        raise ArgumentError(
+            "there are no votes to show: give votes files that `certify` left, or a study that has run."
+        )
+    style, script = (_resource(name) for name in ("page.css", "page.js"))
+    blocks = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in chunks.items())
+    parts = {
+        "policy": escape(_policy(style, script, content["folder"] is not None)),
+        "generator": f'{MARK} {__version__}">',
+        "title": escape(title),
+        "style": style,
+        "script": script,
+        "index": _inert(content),
+        "chunks": blocks,
     }
-    details = "\n".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
-    headings = "".join(f'<th scope="col">{text}</th>' for text in ("robustly in", "robustly out", "abstain"))
-    target = escape(source.target_name)
-    return f"""<section>
-<h2>{name}: {target}</h2>
-<img alt="Photograph, smoothed map, certified maps, overlay and radius map of {name}" src="{_picture(certificate)}">
-<div class="scroll"><table>
-<tr><th scope="col">top K %</th>{headings}</tr>
-{rows}
-</table></div>
-<p>{escape(certificate.promise)}</p>
-<dl>
-{details}
-</dl>
-</section>"""
+    before, *pieces = _resource("page.html").split("{{")  # one pass: nothing that is put in is looked at again
+    return before + "".join(parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces))
 
 
-def _row(certificate: Certificate, level: float) -> str:
-    cells = "".join(f"<td>{share:.1f} %</td>" for share in certificate.shares(level))
-    return f'<tr><th scope="row">{level} %</th>{cells}</tr>'
+def _policy(style: str, script: str, folder: bool) -> str:
+    """What the browser lets the page do: run this very script, and with a folder, what that script loads from there."""
+    more = " 'strict-dynamic'" if folder else ""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'{more}; style-src '{_hash(style)}'; img-src blob: data:; "
+        f"base-uri 'none'; form-action 'none'"
+    )
 
 
-def _picture(certificate: Certificate) -> str:
-    buffer = io.BytesIO()
-    certificate.plot().savefig(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _inert(content: dict[str, Any]) -> str:
+    """JSON that no HTML parser sees a tag in. Doubles are written so that they come back exactly."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _resource(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")

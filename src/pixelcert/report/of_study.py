@@ -1,0 +1,96 @@
+"""A study as a page shows it: its votes under the study's own names, its summary, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from ..study.resolved import FILE, Resolved
+from ..study.results import Means, Row, rows
+from ..study.store import Store
+from ..study.study import Study
+from ..study.summary import MEASURES, Line, summarise
+from .chunks import Chunks
+from .shown import Shown
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_SYMBOLS = {"sigma": "σ", "tau": "τ", "level": "K"}
+
+
+def is_study(path: Path) -> bool:
+    """Whether `path` names a study file or a study's folder, rather than votes."""
+    return path.suffix == ".toml" or path.is_dir()
+
+
+def open_study(path: Path) -> Study:
+    """The study in a study file, or in the folder that one filled."""
+    if path.suffix == ".toml" and not path.is_dir():
+        return Study.open(path)
+    if not (path / FILE).is_file():
+        raise ArgumentError(f"{path} is no study's folder, it has no {FILE}: give votes files, or a folder with one.")
+    return Study(Resolved.load(path).settings, path.parent, path)
+
+
+def shown_of(study: Study) -> Iterator[Shown | None]:
+    """The votes of each job under the study's own names, None for those that are not there yet."""
+    for job in study.jobs():
+        votes = study.store.load_votes(job)
+        yield None if votes is None else Shown(votes, job.scene.name, job.model.label, job.method, job.layer)
+
+
+def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
+    """What a page says of a study beside its votes."""
+    return {
+        "name": study.folder.name,
+        "columns": [f"{measure.title}{' (less is better)' if measure.best < 0 else ''}" for measure in MEASURES],
+        "tables": list(_tables(study)),
+        "figures": [
+            {"name": path.stem.replace("_", " ").replace("-", " "), "chunk": chunks.add("figure", data)}
+            for path in sorted((study.folder / "figures").glob("*.png"))
+            if (data := path.read_bytes()).startswith(_PNG)
+        ],
+    }
+
+
+def _tables(study: Study) -> Iterator[dict[str, Any]]:
+    """A summary for each point of the study at which something was measured, the study's usual point first."""
+    means = _means(study, study.store)
+    settings, usual = study.settings, study.setting()
+    axes = (settings.sigma, settings.n, settings.presets, settings.tau, sorted(settings.levels, reverse=True))
+    points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
+    for point in sorted(points, key=lambda point: point != usual):
+        if lines := summarise(means, **point):
+            caption = ", ".join(f"{_SYMBOLS.get(name, name)} = {_in_words(name, v)}" for name, v in point.items())
+            yield {"caption": caption, "lines": [_line(line) for line in lines]}
+
+
+def _means(study: Study, store: Store) -> list[Row]:
+    means = Means()
+    for row in rows(study.jobs(), store):
+        means.add(row)
+    return means.table()
+
+
+def _in_words(name: str, value: Any) -> str:
+    return f"{value:g} %" if name == "level" else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _line(line: Line) -> dict[str, Any]:
+    cells = [_cell(line.means.get(measure.metric), measure.metric, line.ranks) for measure in MEASURES]
+    rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
+    return {"names": [line.model, line.layer, line.method], "cells": [*cells, rank]}
+
+
+def _cell(row: Row | None, metric: str, ranks: Mapping[str, int]) -> str:
+    """A mean with its 95 % half-width and rank, for a person."""
+    if row is None or row["count"] == 0:
+        return "not measured"
+    if row["mean"] is None:
+        return "undefined"
+    digits = 1 if metric == "certified" else 3
+    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
+    some = "" if row["defined"] == row["count"] else f" ({row['defined']} of {row['count']})"
+    return f"{row['mean']:.{digits}f}{half}{some} #{ranks[metric]}"

@@ -1,0 +1,530 @@
+"""The page in a real browser: what it paints is what the library certifies, and it talks to nobody."""
+
+import io
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from small_studies import small_study
+
+import pixelcert as pc
+from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours
+from pixelcert.report import write_page, write_study_page
+from pixelcert.report.data import palette
+from pixelcert.report.serve import PageServer
+from pixelcert.statistics import rounded_down, smallest_n, votes_needed
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
+LEVELS = (50, 25, 10, 5)
+SIZE = (30, 40)
+HOSTILE = "<img src=x onerror=alert(1)>.png"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser) -> Iterator[Callable[..., Any]]:
+    """Opens pages, and in the end demands that none had an error, a dialog, or a request to anywhere else."""
+    troubles: list[str] = []
+    contexts = []
+
+    def visit(path: Path | str, wait: str = "#first .key > *", **context: Any) -> Any:
+        made = browser.new_context(**{"viewport": {"width": 1280, "height": 1000}, **context})
+        contexts.append(made)
+        page = made.new_page()
+        url = path if isinstance(path, str) else path.as_uri()
+        allowed = ("data:", "blob:", "file:" if url.startswith("file:") else url)
+        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on("request", lambda asked: None if asked.url.startswith(allowed) else troubles.append(asked.url))
+        page.goto(url)
+        if wait:
+            page.wait_for_selector(wait, state="attached")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def simulate(make_votes, seed: int = 0, n: int = 100, guess: int = 0, size: tuple[int, int] = SIZE, **more: Any):
+    """Votes of which all kinds come: nearly unanimous, split, and neither."""
+    random = np.random.default_rng(seed)
+    p = random.beta(0.08, 0.08, (len(LEVELS), *size))
+    bits = random.random((n, *p.shape)) < p
+    known = random.random(bits.shape) < (1 if guess else 0.998)
+    arrays = {"ones": (bits & known).sum(0, dtype=np.int32), "zeros": (~bits & known).sum(0, dtype=np.int32)}
+    if guess:
+        arrays["guess_ones"] = bits[:guess].sum(0, dtype=np.int32)
+    photo = random.integers(0, 256, (*size, 3), dtype=np.uint8)
+    return make_votes(LEVELS, size, n, guess=guess, photo=photo, **arrays, **more)
+
+
+def wait_until(page: Any, happens: Callable[[], bool]) -> None:
+    """Playwright's own waiting for an expression needs eval, which the page's policy forbids."""
+    for _ in range(500):
+        if happens():
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError("it did not happen within ten seconds")
+
+
+def slide(page: Any, name: str, value: int) -> None:
+    page.locator(f"#{name}").evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }", value
+    )
+
+
+def choose(page: Any, level: float, tau: float, levels: tuple[float, ...] = LEVELS) -> None:
+    slide(page, "level", sorted(levels).index(level))
+    slide(page, "tau", round(100 * tau) - 51)
+    assert page.inner_text("#tau-text") == f"{tau:g}"
+
+
+def pixels_of(page: Any, figure: str = "first") -> NDArray[np.uint8]:
+    """What the canvas shows, (H, W, 3)."""
+    height, width, data = page.evaluate(
+        f"""() => {{
+          const canvas = document.querySelector("#{figure} canvas.pixels");
+          const {{ height, width }} = canvas;
+          const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+          return [height, width, Array.from(data)];
+        }}"""
+    )
+    return np.array(data, np.uint8).reshape(height, width, 4)[..., :3]
+
+
+def painted(labels: NDArray[np.int8], level: float) -> NDArray[np.uint8]:
+    colours = {1: level_colours(LEVELS)[level], 0: ZERO, pc.ABSTAIN: ABSTAINED}
+    picture = np.zeros((*labels.shape, 3), np.uint8)
+    for label, colour in colours.items():
+        picture[labels == label] = [round(255 * part) for part in colour]
+    return picture
+
+
+# ── The map ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("n", "guess", "correction"),
+    [(100, 0, None), (100, 10, None), (300, 0, None), (300, 10, None), (100, 0, "bonferroni"), (100, 0, "joint")],
+)
+def test_map_is_the_certificate_pixel_for_pixel(make_votes, visit, tmp_path, n, guess, correction):
+    predictions = None if guess else np.array([n - 1, 1], np.int32)
+    votes = simulate(make_votes, n=n, guess=guess, predictions=predictions)
+    page = visit(write_page(tmp_path / "report.html", [votes], correction=correction).page)
+    slide(page, "opacity", 100)
+    stepped = seen = 0
+    for tau in (0.51, 0.6, 0.7, 0.75, 0.77, 0.8, *((0.9,) if n == 300 else ())):
+        certificate = votes.certify(tau, correction=correction)
+        for level in LEVELS:
+            choose(page, level, tau)
+            expected = painted(certificate.labels[level], level)
+            assert (pixels_of(page) == expected).all()
+            needed = certificate.claims[level].votes_needed
+            assert f"needed {needed} of {n - guess} votes" in page.inner_text("#first .key")
+            first = votes_needed(n - guess, tau, certificate.claims[level].alpha, votes.pixels, certificate.correction)
+            stepped += needed < first
+            seen |= sum(1 << (label + 1) for label in np.unique(certificate.labels[level]))
+        assert page.inner_text("#promise") == certificate.promise
+        assert f"R = {rounded_down(certificate.radius)}" in page.inner_text("#radius-text")
+        assert f"{rounded_down(255 * certificate.radius, 1)} grey levels" in page.inner_text("#radius-text")
+    assert seen == 0b111, "all three labels were compared"
+    assert bool(stepped) == (certificate.correction == "holm"), "Holm's step down was tried"
+
+
+def test_shares_are_those_of_the_certificate(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    choose(page, 10, 0.75)
+    shares = [f"{share:.1f} %" for share in votes.certify().shares(10)]
+    assert page.locator("#first .shares b").all_inner_texts() == shares
+    wait_until(page, lambda: "top 10 %, τ 0.75" in page.text_content("#news"))
+    assert all(share in page.text_content("#news") for share in shares)
+
+
+def test_photograph_is_under_the_map(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    slide(page, "opacity", 0)
+    assert (pixels_of(page) == votes.photo).all()
+    slide(page, "opacity", 50)
+    choose(page, 25, 0.75)
+    mixed = (votes.photo.astype(int) + painted(votes.certify().labels[25], 25)) / 2
+    assert np.abs(pixels_of(page) - mixed).max() <= 2
+
+
+def test_radius_view_shows_the_radius_map(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    slide(page, "opacity", 100)
+    choose(page, 10, 0.75)
+    page.check("input[value=radius]")
+    radii = votes.radius_map(10)
+    top = max(votes.radius_map(level).max() for level in LEVELS)  # some pixel is unanimous
+    shades = np.array(palette()["radius"], np.uint8)[np.floor(255 * radii / top + 0.5).astype(int)]
+    expected = np.where((radii > 0)[..., None], shades, np.array(palette()["abstained"], np.uint8))
+    assert (pixels_of(page) == expected).all()
+    assert f"{100 * (radii > 0).mean():.1f} % of the pixels have a radius" in page.inner_text("#first .key")
+    assert page.is_disabled("#tau")
+    page.check("input[value=smoothed]")
+    grey = np.floor(255 * (1 - votes.smoothed(10)) + 0.5).astype(np.uint8)
+    assert (pixels_of(page) == grey[..., None]).all()
+
+
+# ── Hands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sliders_obey_the_keyboard_and_stop_where_n_does_not_reach(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    page.focus("#level")
+    page.keyboard.press("Home")
+    assert page.inner_text("#level-text") == "5 %"
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#level", "aria-valuetext") == "top 10 %"
+    page.focus("#tau")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#tau-text") == "0.76"
+    assert page.get_attribute("#tau", "aria-valuetext") == f"τ 0.76, radius {rounded_down(votes.certify(0.76).radius)}"
+    page.keyboard.press("End")
+    fewest = smallest_n(0.99, 0.001, votes.pixels, "holm")
+    assert f"τ = 0.99 is out of reach: it needs n ≥ {fewest}" in page.inner_text("#reach")
+    best = float(page.inner_text("#tau-text"))
+    votes.certify(best)
+    with pytest.raises(pc.InfeasibleError):
+        votes.certify(best + 0.01)
+    page.keyboard.press("ArrowLeft")
+    assert f"{best + 0.01:g} needs n ≥ {smallest_n(best + 0.01, 0.001, votes.pixels)}" in page.inner_text("#reach")
+
+
+def expected_words(votes: pc.Votes, row: int, column: int, level: float, tau: float) -> list[str]:
+    place = votes.index(level)
+    label = votes.certify(tau).labels[level][row, column]
+    return [
+        f"Row {row + 1}, column {column + 1}",
+        f"{votes.ones[place, row, column]} votes in the top {level} %",
+        f"{votes.zeros[place, row, column]} outside",
+        {1: "robustly in", 0: "robustly out", -1: "no promise"}[int(label)],
+        f"own radius {rounded_down(votes.radius_map(level)[row, column])}".removesuffix(".0000"),
+    ]
+
+
+def point_at(page: Any, row: int, column: int) -> dict[str, float]:
+    box = page.locator("#first canvas.pixels").bounding_box()
+    return {
+        "x": box["x"] + box["width"] * (column + 0.5) / SIZE[1],
+        "y": box["y"] + box["height"] * (row + 0.5) / SIZE[0],
+    }
+
+
+def test_pixel_under_the_pointer_is_described(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    choose(page, 25, 0.75)
+    for row, column in ((0, 0), (13, 27), (29, 39)):
+        page.mouse.move(*point_at(page, row, column).values())
+        for words in expected_words(votes, row, column, 25, 0.75):
+            assert words in page.inner_text("#pixel")
+
+
+def test_pixel_is_described_when_tapped(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page, has_touch=True, is_mobile=True)
+    choose(page, 10, 0.7)
+    page.locator("#first canvas.pixels").scroll_into_view_if_needed()
+    page.touchscreen.tap(*point_at(page, 5, 7).values())
+    for words in expected_words(votes, 5, 7, 10, 0.7):
+        assert words in page.inner_text("#pixel")
+
+
+def test_pixels_are_reached_by_keyboard_and_read_aloud(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    choose(page, 25, 0.75)
+    page.focus("#first canvas.pixels")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    words = expected_words(votes, 16, 11, 25, 0.75)
+    assert all(part in page.inner_text("#pixel") for part in words)
+    wait_until(page, lambda: page.text_content("#news").startswith("Row 17"))
+
+
+def test_every_control_has_a_name_and_every_picture_an_alternative(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, source={"method": name, "layer": layer}) for name in "ab" for layer in "xy"]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    nameless = page.evaluate(
+        """() => [...document.querySelectorAll("input, select, button, canvas, img, [tabindex], [role], table")]
+          .filter((e) => !e.closest("[hidden]") && !e.closest("[aria-hidden=true]") && e.id !== "explorer")
+          .filter((e) => !(e.ariaLabel || e.alt || e.labels?.[0]?.textContent.trim() || e.textContent.trim()))
+          .filter((e) => e.role !== "status")
+          .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+    tree = page.locator("body").aria_snapshot()
+    for role in ("slider", "combobox", "radio", "checkbox", "button", "application", "table", "heading"):
+        found = re.findall(rf"- {role}\b(.*)", tree)
+        assert found, role
+        assert all(name.startswith(' "') for name in found), (role, found)
+
+
+# ── Two maps ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_comparison_says_what_numpy_says(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(3)]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    slide(page, "opacity", 100)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    page.select_option("#other-choices select", label="method 2")
+    wait_until(page, lambda: "method 2" in page.inner_text("#second figcaption"))
+    for level, tau in ((50, 0.6), (10, 0.75)):
+        choose(page, level, tau)
+        first, second = (votes[which].certify(tau).labels[level] for which in (0, 2))
+        assert (pixels_of(page) == painted(first, level)).all()
+        assert (pixels_of(page, "second") == painted(second, level)).all()
+        table = [f"{100 * ((first == a) & (second == b)).mean():.1f} %" for a in (1, 0, -1) for b in (1, 0, -1)]
+        assert page.locator("#agreement-table td").all_inner_texts() == table
+        both = (first != pc.ABSTAIN) & (second != pc.ABSTAIN)
+        assert f"{100 * both.mean():.1f} % of the pixels" in page.inner_text("#agreement-text")
+        alike = f"{100 * (first == second)[both].mean():.1f} % have the same label"
+        assert f"{alike}; {(first != second)[both].sum()} pixels differ" in page.inner_text("#agreement-text")
+    page.uncheck("#compare")
+    page.wait_for_selector("#second", state="hidden")
+
+
+def test_second_map_with_too_few_samples_abstains_and_says_why(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, n=n, source={"method": f"method {n}"}) for n in (100, 60)]
+    page = visit(write_page(tmp_path / "report.html", votes, tau=0.6).page)
+    slide(page, "opacity", 100)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    choose(page, 25, 0.8)
+    fewest = smallest_n(0.8, 0.001, votes[1].pixels)
+    assert f"τ = 0.8 is out of reach: it needs n ≥ {fewest}" in page.inner_text("#second .key")
+    assert (pixels_of(page, "second") == palette()["abstained"]).all()
+    assert page.inner_text("#agreement-text") == "No pixel is certified in both maps."
+
+
+def test_choices_lead_to_the_votes_they_name(make_votes, visit, tmp_path):
+    votes = {
+        (image, method, sigma): simulate(
+            make_votes, seed, sigma=sigma, source={"image_name": image, "method": method, "image": image.ljust(64)}
+        )
+        for seed, (image, method, sigma) in enumerate(
+            [("a", "grad", 0.15), ("a", "lrp", 0.15), ("a", "lrp", 0.25), ("b", "lrp", 0.15)]
+        )
+    }
+    page = visit(write_page(tmp_path / "report.html", votes.values()).page)
+    slide(page, "opacity", 100)
+
+    def shown(image: str, method: str, sigma: float) -> bool:
+        choose(page, 25, 0.75)
+        return bool((pixels_of(page) == painted(votes[image, method, sigma].certify().labels[25], 25)).all())
+
+    assert shown("a", "grad", 0.15)
+    page.get_by_label("Method", exact=True).select_option(label="lrp")
+    page.wait_for_selector("text=lrp at final")
+    assert shown("a", "lrp", 0.15)
+    page.get_by_label("Noise σ", exact=True).select_option(label="0.25")
+    wait_until(page, lambda: "σ = 0.25" in page.inner_text("#facts"))
+    assert shown("a", "lrp", 0.25)
+    page.get_by_label("Image", exact=True).select_option(label="b")
+    wait_until(page, lambda: "σ = 0.15" in page.inner_text("#facts"))
+    assert shown("b", "lrp", 0.15)
+
+
+# ── Saving ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_saved_picture_holds_the_map(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(2)]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    slide(page, "opacity", 100)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    choose(page, 25, 0.7)
+    with page.expect_download() as download:
+        page.click("#save")
+    assert download.value.suggested_filename == "cat.png-method_0-final-labels-K25-tau0.7.png"
+    saved = np.asarray(Image.open(io.BytesIO(Path(download.value.path()).read_bytes())).convert("RGB"))
+    factor, margin, top = 480 // max(SIZE), 24, 64
+    width = factor * SIZE[1]
+    for place, one in enumerate(votes):
+        left = margin + place * (width + margin)
+        part = saved[top : top + factor * SIZE[0], left : left + width]
+        expected = painted(one.certify(0.7).labels[25], 25).repeat(factor, 0).repeat(factor, 1)
+        assert (part == expected).all()
+    words = saved[top + factor * SIZE[0] + 10 :]
+    assert (words.min(axis=2) < 100).mean() > 0.01, "shares and promise are written below"
+
+
+# ── Screens ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_fits_its_screen_and_text_can_be_read(make_votes, visit, tmp_path, width, scheme):
+    long = "a_very_long_name_without_any_spaces_in_it_" * 3
+    votes = [simulate(make_votes, source={"method": name, "image_name": long, "model": long}) for name in ("a", long)]
+    report = write_page(tmp_path / "report.html", votes).page
+    page = visit(report, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    for view in ("labels", "radius"):
+        page.check(f"input[value={view}]", force=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.check("input[value=labels]", force=True)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ink, soft, paper = page.evaluate(
+        """() => [".pixel", "#reach", "body"].map((name) => {
+          const style = getComputedStyle(document.querySelector(name));
+          return (name === "body" ? style.backgroundColor : style.color).match(/\\d+/g).slice(0, 3).map(Number);
+        })"""
+    )
+    assert (np.mean(paper) < 60) == (scheme == "dark")
+    assert contrast(ink, paper) > 7
+    assert contrast(soft, paper) > 4.5
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """WCAG's contrast ratio."""
+
+    def light(colour: list[int]) -> float:
+        parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
+        return float(np.dot(parts, (0.2126, 0.7152, 0.0722))) + 0.05
+
+    return max(light(one), light(other)) / min(light(one), light(other))
+
+
+# ── Strangers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hostile_names_are_shown_and_do_nothing(make_votes, visit, tmp_path):
+    source: dict[str, Any] = dict.fromkeys(("model", "layer", "weights", "device", "precision"), HOSTILE)
+    source |= {"image_name": HOSTILE, "class_names": {"281": HOSTILE}, "params": {HOSTILE: HOSTILE}}
+    source |= {"versions": {HOSTILE: f"</script><script>alert(2)</script>{HOSTILE}"}}
+    votes = [
+        simulate(make_votes, method, source={**source, "method": f"{HOSTILE}{method}"}, predictions=[0] * 281 + [100])
+        for method in range(2)
+    ]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    page.hover("#first canvas.pixels")
+    with page.expect_download() as download:
+        page.click("#save")
+    assert re.fullmatch(r"[\w.-]+", download.value.suggested_filename)
+    assert page.locator("img").count() == 0
+    assert page.locator("main script").count() == 0
+    for place in ("#choices", "#first figcaption", "#agreement-table", "#answer", "#facts"):
+        assert HOSTILE in page.inner_text(place), place
+
+
+def test_page_without_its_folder_says_so(make_votes, browser, tmp_path):
+    written = write_page(tmp_path / "report.html", [simulate(make_votes)], limit=0)
+    shutil.rmtree(written.folder)
+    page = browser.new_page()
+    page.goto(written.page.as_uri())
+    page.wait_for_selector("text=Keep the folder report_files beside this page")
+    page.close()
+
+
+# ── Studies and servers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_study_shows_its_table_and_figures(visit, tmp_path):
+    study = small_study(tmp_path / "study", methods=["grad", "ixg"])
+    study.run(device="cpu")
+    (study.folder / "figures").mkdir()
+    Image.new("RGB", (30, 20), "red").save(study.folder / "figures" / "certified_by_method.png")
+    page = visit(write_study_page(tmp_path / "report.html", study).page)
+    rows = page.locator("#study-table tbody tr").all_inner_texts()
+    assert sorted(row.split("\t")[2] for row in rows) == ["grad", "ixg"]
+    image = page.get_by_alt_text("Figure of the study: certified by method")
+    image.scroll_into_view_if_needed()
+    wait_until(page, lambda: image.evaluate("image => image.naturalWidth") == 30)
+    page.get_by_label("Setting", exact=True).select_option(index=1)
+    assert "K = 10 %" in page.inner_text("#study-table caption")
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_page_with_a_folder_works_from_disk_and_from_the_server(make_votes, visit, tmp_path, served):
+    votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(2)]
+    written = write_page(tmp_path / "my report's.html", votes, limit=0)
+    assert written.folder is not None
+
+    def check(page: Any) -> None:
+        slide(page, "opacity", 100)
+        page.get_by_label("Method", exact=True).select_option(label="method 1")
+        page.wait_for_selector("text=method 1 at final")
+        choose(page, 25, 0.75)
+        assert (pixels_of(page) == painted(votes[1].certify().labels[25], 25)).all()
+
+    if not served:
+        check(visit(written.page))
+        return
+    with PageServer(written.page) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            check(visit(server.url))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_study_of_100_images_and_24_settings_opens_at_once(make_votes, visit, tmp_path):
+    size = (32, 32)
+    settings = [(f"method {number}", layer) for number in range(12) for layer in ("input", "final")]
+    some = simulate(make_votes, size=size)
+
+    def all_votes() -> Iterator[pc.Votes]:
+        for number in range(100):
+            for place, (method, layer) in enumerate(settings):
+                rolled = {name: np.roll(getattr(some, name), 24 * number + place, -1) for name in ("ones", "zeros")}
+                about = {"image_name": f"{number:03}.jpg", "method": method, "layer": layer, "target": number}
+                yield make_votes(LEVELS, size, photo=np.roll(some.photo, number, 0), source=about, **rolled)
+
+    written = write_page(tmp_path / "report.html", all_votes(), limit=100_000)
+    assert written.entries == 2400
+    assert written.folder is not None
+    assert written.page_bytes < 500_000
+    start = time.monotonic()
+    page = visit(written.page)
+    opened = time.monotonic() - start
+    start = time.monotonic()
+    page.get_by_label("Image", exact=True).select_option(label="057.jpg")
+    page.get_by_label("Method", exact=True).select_option(label="method 7")
+    wait_until(page, lambda: page.inner_text("#first figcaption").startswith("method 7"))
+    changed = time.monotonic() - start
+    print(f"page {written.page_bytes} bytes, folder {written.folder_bytes}; opened in {opened:.2f} s, {changed:.2f} s")
+    assert opened < 10  # tenths of a second on an idle machine
+    assert changed < 5
