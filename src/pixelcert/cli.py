@@ -11,6 +11,7 @@ import typer
 
 from . import terminal
 from .errors import ArgumentError, PixelcertError, VotesFileError
+from .figures import commands as figures
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
 from .study import commands as study
 
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 
 app.add_typer(study.app, name="study")
+app.command("figure", help=figures.HELP)(figures.figure)
 
 Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise.")]
@@ -136,24 +138,54 @@ def show(
 
 @app.command()
 def report(
-    votes: Annotated[list[Path], typer.Argument(help="Votes files that `certify` left.")],
+    sources: Annotated[list[Path], typer.Argument(help="Votes files, or one study: its file or its folder.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    tau: Tau = TAU,
-    alpha: Alpha = ALPHA,
+    tau: Annotated[float | None, typer.Option(help="τ to begin with; default: 0.75, or the study's.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Chance of any false claim; default: 0.001.")] = None,
     level: Levels = None,
     correction: Correction = None,
+    limit: Annotated[float, typer.Option(help="MB of votes that may be inside the page; more go beside it.")] = 32,
 ) -> None:
-    """Write one self-contained HTML page about saved votes."""
-    from .files import write_atomically
-    from .report import certificate_page
+    """Write an interactive page about saved votes or a study. It asks nothing of the network.
+
+    A page that would be too large loads its votes on demand from a folder beside it, such as report_files/ for
+    report.html: keep the two together.
+    """
+    from .report import write_page, write_study_page
+    from .report.of_study import is_study, open_study
     from .votes import Votes
 
-    certificates = [
-        Votes.load(path).certify(tau, alpha, levels=level, correction=correction)  # type: ignore[arg-type]
-        for path in votes
-    ]
-    write_atomically(out, certificate_page(certificates).encode())
-    terminal.say(f"{out}: {len(certificates)} certificates")
+    if limit < 0:
+        raise ArgumentError(f"--limit {limit} is negative: give megabytes, 0 to keep all votes beside the page.")
+    most = int(1e6 * limit)
+    if not any(is_study(path) for path in sources):
+        asked = {"tau": tau, "alpha": alpha, "levels": level, "correction": correction}
+        settings: Any = {name: value for name, value in asked.items() if value is not None}
+        written = write_page(out, (Votes.load(path) for path in sources), **settings, limit=most)
+    elif len(sources) > 1:
+        raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files alone, or one study alone.")
+    elif alpha is not None or level or correction:
+        raise ArgumentError("--alpha, -K and --correction are a study's own: change the study file, or leave them out.")
+    else:
+        with terminal.progress("votes") as track:
+            written = write_study_page(out, open_study(sources[0]), tau=tau, limit=most, progress=track(str(out)))
+    terminal.say_written(written)
+
+
+@app.command()
+def serve(
+    page: Annotated[Path, typer.Argument(help="A page that `report` wrote.")] = Path("report.html"),
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes any that is free.")] = 8765,
+) -> None:
+    """Show a page to browsers on this machine, and to no other, until Ctrl-C."""
+    from .report.serve import PageServer
+
+    with PageServer(page, port) as server:
+        terminal.say(f"{page} is at {server.url} for this machine alone; Ctrl-C ends it.")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            terminal.say("ended.")
 
 
 @app.command()
@@ -194,7 +226,7 @@ def main() -> None:
     terminal.print_warnings_as_notes()
     try:
         app()
-    except PixelcertError as error:
+    except (PixelcertError, PermissionError, NotADirectoryError) as error:
         terminal.say_error(str(error))
         sys.exit(REFUSED)
 

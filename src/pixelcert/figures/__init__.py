@@ -1,4 +1,8 @@
-"""Figures: one function each, from certificates to matplotlib figures."""
+"""Figures: one function each, from certificates and studies to matplotlib figures.
 
-from .gallery import certificate_gallery as certificate_gallery
-from .panel import certificate_panel as certificate_panel
+The table of contents is `__init__.pyi`; each name is imported when it is first used.
+"""
+
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

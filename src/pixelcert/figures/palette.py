@@ -1,12 +1,18 @@
-"""One palette for every figure: ones from light to dark as K shrinks, zeros white, abstained grey."""
+"""One palette for every figure: ones from light to dark as K shrinks, zeros white, abstained grey.
+
+Methods have one colour each, families one hue: backpropagation blue, activation orange, perturbation plum. They differ
+to people without red, green or blue cones too, families clearly and methods of a family by lightness, and every method
+of a family has a marker of its own (`tests/test_study_figures.py` simulates it).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import to_rgb
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from numpy.typing import NDArray
 
 from ..certificate import ABSTAIN
@@ -16,7 +22,33 @@ Colour = tuple[float, float, float]
 ZERO: Colour = (1.0, 1.0, 1.0)
 ABSTAINED: Colour = to_rgb("#b9bcc0")
 RADIUS_MAP = "viridis"
+INK, SOFT, FAINT = "#222222", "#666666", "#dddddd"  # text, lesser text, frames
+TARGET = "#0a5bd3"  # the outline of a grid's target cell
+MISSING = "#f4f4f4"  # the ground of what was not measured, below a hatch
 _ONES = colormaps["inferno_r"]  # even steps of lightness, also in grey and to colour-blind eyes
+ATTRIBUTION = LinearSegmentedColormap.from_list(  # the same, from white
+    "attribution", ["white", *(_ONES(shade) for shade in np.linspace(0.15, 0.95, 9))]
+)
+
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {"backpropagation": "#1f5fa8", "activation": "#cf5a08", "perturbation": "#8c3a66"}
+)
+LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(  # a colour and a marker
+    {
+        "grad": ("#b3d9f2", "o"),
+        "gb": ("#74b8e8", "s"),
+        "intgrad": ("#3b8fd0", "^"),
+        "ixg": ("#1f5fa8", "v"),
+        "lrp": ("#08306b", "D"),
+        "cam": ("#ffd68a", "o"),
+        "grad_cam": ("#7a2a00", "s"),
+        "grad_cam_pp": ("#c04a00", "P"),
+        "ablation_cam": ("#e8780c", "X"),
+        "layer_cam": ("#f9a83c", "^"),
+        "rise": ("#4c2237", "o"),
+        "occlusion": ("#b55183", "s"),
+    }
+)
 
 
 def level_colours(levels: Sequence[float]) -> dict[float, Colour]:
@@ -45,3 +77,24 @@ def paint_overlay(
         inside = overlay == level
         picture[inside] = 0.2 * picture[inside] + 0.8 * np.asarray(colour)
     return picture
+
+
+def tint(colour: str, strength: float) -> Colour:
+    """The colour mixed with white: itself at strength 1, white at 0."""
+    red, green, blue = to_rgb(colour)
+    return 1 - strength * (1 - red), 1 - strength * (1 - green), 1 - strength * (1 - blue)
+
+
+def shades(colour: str) -> tuple[Colour, Colour, Colour]:
+    """Dark, medium and light, for the shares certified 1, certified 0 and abstained."""
+    return tint(colour, 1.0), tint(colour, 0.45), tint(colour, 0.1)
+
+
+def ramp(colour: str, steps: int) -> list[Colour]:
+    """`steps` colours of one hue, from the colour itself to a light one."""
+    return [tint(colour, float(strength)) for strength in np.linspace(1.0, 0.35, steps)]
+
+
+def paint_shades(labels: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Labels (H, W) as the paper shades them for AggAtt: 1 black (1.0), 0 white (0.0), an abstained pixel half-way."""
+    return np.select([labels == 1, labels == 0], [1.0, 0.0], 0.5)
