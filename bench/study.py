@@ -43,9 +43,7 @@ def seconds_with(workers: int, file: Path, folder: Path) -> tuple[float, int]:
 
 
 def main() -> None:
-    table = Table(
-        "workers", "jobs", "seconds", "jobs a minute", title="One study on Ray workers of one thread"
-    )
+    table = Table("workers", "jobs", "seconds", "jobs a minute", title="One study on Ray workers of one thread")
     rates = []
     with tempfile.TemporaryDirectory() as base:
         file = Path(base) / "study.toml"

@@ -136,7 +136,7 @@ def test_parameters_names_and_hash_are_those_of_the_plain_network(name: str, req
     assert list(mine) == list(plain)
     assert all(mine[key].data_ptr() == plain[key].data_ptr() for key in plain)
     assert [name for name, _ in sliding.net.named_modules()] == [name for name, _ in model.net.named_modules()]
-    assert sliding.weights_hash == model.weights_hash
+    assert sliding.weights_hash != model.weights_hash, "it is another function, whose votes must not be mixed"
     assert sliding.final == model.final
     assert type(sliding.net).__name__ == type(model.net).__name__
 

@@ -360,6 +360,12 @@ def test_features_run_once_and_the_head_alone(resnet18: pc.Classifier) -> None:
             hook.remove()
 
 
+def test_hash_knows_the_structure_and_not_only_the_parameters() -> None:
+    nets = [nn.Sequential(nn.Conv2d(3, 4, 3, stride=stride), nn.ReLU()) for stride in (1, 2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    assert pc.Classifier(nets[0], HALF, HALF).weights_hash != pc.Classifier(nets[1], HALF, HALF).weights_hash
+
+
 def test_split_shares_the_parameters() -> None:
     model = tiny()
     with torch.no_grad():

@@ -25,7 +25,7 @@ from pixelcert.data import Settings as Asked
 from pixelcert.data.grid import compose_grid
 from pixelcert.image import resize_image
 from pixelcert.study.job import jobs
-from pixelcert.study.resolved import FILE, Resolved
+from pixelcert.study.resolved import FILE, Resolved, _keep_first
 from pixelcert.study.scene import Scene, scenes
 from pixelcert.study.settings import Settings
 
@@ -571,3 +571,32 @@ def test_chosen_photographs_know_their_digests(tmp_path):
     assert len(chosen) == 4
     for photo in chosen:
         assert photo.digest == sha256((tmp_path / "photos" / photo.file).read_bytes()).hexdigest()
+
+
+# ── Photographs that change ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_labels_that_changed_since_the_choice_are_refused_and_may_be_chosen_again(tmp_path):
+    study = small_study(tmp_path)
+    study.resolve()
+    labels = study.base / "photos" / "labels.csv"
+    before = labels.read_text()
+    labels.write_text(before.replace(",3", ",2", 1))
+    with pytest.raises(pc.ArgumentError, match=r"have changed since selection-.* put them back, or delete that file"):
+        study.resolve()
+    labels.write_text(before)
+    study.resolve()
+    labels.write_text(before.replace(",3", ",2", 1))
+    for file in study.folder.glob("selection-*"):
+        file.unlink()
+    assert study.resolve().selection.photographs
+
+
+def test_first_choice_that_is_saved_is_everyones(tmp_path):
+    study = small_study(tmp_path)
+    chosen = study.resolve()
+    file = study.folder / chosen.selection_file
+    saved = file.read_bytes()
+    _keep_first(replace(chosen.selection, examined=99), file)
+    assert file.read_bytes() == saved
+    assert [other.name for other in study.folder.glob("*selection*")] == [file.name]

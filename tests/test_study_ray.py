@@ -74,6 +74,24 @@ def test_a_worker_killed_in_the_middle_loses_nothing(file, expected, address, tm
     assert contents(study.folder) == expected
 
 
+def test_a_worker_that_cannot_come_back_leaves_its_jobs_to_the_others(file, expected, address, tmp_path):
+    study = pc.Study.open(file, tmp_path / "lost")
+    killed = []
+
+    def kill(tally) -> None:
+        if tally.finished >= 5 and not killed:
+            for token in study.folder.glob("claims/.run-*"):
+                token.unlink()  # without it a new worker takes the folder for another
+            killed.append(worker_processes()[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
+    assert killed
+    assert (tally.done, tally.workers, tally.failures) == (JOBS, 1, {})
+    study.results()
+    assert contents(study.folder) == expected
+
+
 def test_jobs_that_are_done_are_not_sent_out_and_failures_come_back(file, address, tmp_path):
     text = file.read_text().replace('"grad_cam"', '"cam"').replace("sigma = [0.1, 0.2]", "sigma = 0.1")
     text = text.replace('layers = ["input", "final"]', "").replace("methods", 'layers = ["nowhere", "final"]\nmethods')

@@ -98,9 +98,9 @@ MISTAKES = [
     ("tau = [0.6, 0.60]", "tau", "0.6", "once"),
     ("levels = [50, 10, 50]", "levels", "50", "once"),
     ("presets = ['default', 'default']", "presets", "default", "once"),
-    ("methods = []", "methods", "", "at least 1"),
-    ("sigma = []", "sigma", "", "at least 1"),
-    ("tau = []", "tau", "", "at least 1"),
+    ("methods = []", "methods", "", "at least one"),
+    ("sigma = []", "sigma", "", "at least one"),
+    ("tau = []", "tau", "", "at least one"),
     # names
     ("methods = 'gradd'", "methods", "'gradd'", "choose from grad, gb"),
     ("methods = 'few'\n[method.few]\nmethod = 'rice'", "methods", "'few'", '[method.few] method = "rise"'),
@@ -184,7 +184,7 @@ def test_missing_models_are_asked_for_by_example(tmp_path):
 def test_all_mistakes_are_told_at_once(tmp_path):
     message = refusal(tmp_path, "modells = 'resnet18'\nn = 'many'\n[images]\nconfidence = 2")
     starts = [line.split()[0] for line in message.splitlines()]
-    assert sorted(starts) == ["images.confidence", "modells", "models", "n.0"]
+    assert sorted(starts) == ["images.confidence", "modells", "models", "n"]
 
 
 def test_file_that_is_not_there_is_answered_with_how_to_get_one(tmp_path):
@@ -394,3 +394,20 @@ def test_init_writes_the_template_and_never_overwrites(tmp_path, name):
     with pytest.raises(pc.ArgumentError, match=r"study\.toml exists already: name another file"):
         init(file, name)
     assert file.read_text() == "mine"
+
+
+# ── Parameters of a layer ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_parameters_of_a_layer_override_those_of_the_method_there_alone(tmp_path):
+    text = MODELS + "methods = 'occlusion'\n[method.occlusion]\nstride = 4\n[method.occlusion.input]\nwindow = 32"
+    (tmp_path / "study.toml").write_text(text)
+    settings = load_settings(tmp_path / "study.toml")
+    assert settings.method_named("occlusion", "input") == ("occlusion", {"stride": 4, "window": 32})
+    assert settings.method_named("occlusion", "final") == ("occlusion", {"stride": 4})
+
+
+def test_mistakes_in_the_parameters_of_a_layer_are_told(tmp_path):
+    text = MODELS + "methods = 'occlusion'\n[method.occlusion."
+    assert "'middle' is not in layers" in refusal(tmp_path, text + "middle]\nwindow = 3")
+    assert "method.occlusion.windows" in refusal(tmp_path, text + "input]\nwindows = 3")

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from small_studies import FACTS, GRID, IMAGE, job, small_study
 
 import pixelcert as pc
+from pixelcert.errors import DiskFullError
 from pixelcert.study import claim as claims
 from pixelcert.study.job import Job
 from pixelcert.study.settings import Settings
-from pixelcert.study.store import DiskFullError, Store, bytes_of_votes
+from pixelcert.study.store import Store, bytes_of_votes
 
 MEASURES = {
     "target": 3,
@@ -203,11 +204,29 @@ def test_number_in_the_measures_that_was_changed_is_found(store, finish):
     assert store.damaged([JOB]) == [store.measures_file(JOB)]
 
 
-def test_progress_of_the_search_counts_files(store, finish):
+def test_progress_of_the_search_counts_jobs(store, finish, monkeypatch):
+    monkeypatch.setattr("pixelcert.study.store._CHUNK", 2)
     finish(JOB, OTHER)
     told: list[tuple[int, int]] = []
     store.damaged([JOB, OTHER, job(layer="features")], lambda *now: told.append(now))
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert told == [(2, 3), (3, 3)]
+
+
+def test_measures_of_other_votes_are_found(store, finish, make_votes):
+    finish(JOB)
+    assert store.damaged([JOB]) == []
+    make_votes(n=7, size=(4, 4)).save(store.votes_file(JOB))
+    assert store.damaged([JOB]) == [store.measures_file(JOB)]
+
+
+def test_job_whose_process_was_cut_off_is_told_from_one_that_ended(store):
+    assert not store.begun(JOB)
+    with store.claim(JOB):
+        assert store.begun(JOB)
+    assert not store.begun(JOB)
+    with pytest.raises(KeyboardInterrupt), store.claim(JOB):
+        raise KeyboardInterrupt
+    assert store.begun(JOB)
 
 
 def test_damaged_files_of_a_study_are_made_again(tmp_path):
@@ -257,7 +276,7 @@ def test_disk_that_is_full_is_told_from_other_failures(store, make_votes, monkey
         lambda: store.save_votes(JOB, make_votes(n=30)),
         lambda: store.save_votes(JOB, make_votes(n=30, counted=5)),
         lambda: store.save_measures(JOB, MEASURES),
-        lambda: store.save_failure(JOB, ValueError("why")),
+        lambda: store.save_failure(JOB, "ValueError: why"),
     ]
     with failing(monkeypatch, number):
         for write in writes:
@@ -290,7 +309,7 @@ def test_full_disk_ends_a_run_and_is_no_jobs_failure(tmp_path, monkeypatch):
 def test_sweeping_removes_what_was_left_of_this_job_alone(store, finish, make_votes):
     finish(JOB, OTHER)
     store.save_votes(OTHER, make_votes(n=30, counted=5))
-    store.save_failure(OTHER, ValueError("why"))
+    store.save_failure(OTHER, "ValueError: why")
     kept = files_in(store.folder)
     litter = []
     for one in (JOB, OTHER):
@@ -336,8 +355,8 @@ def test_two_at_the_same_job_without_locks_cost_time_and_nothing_else(tmp_path, 
 
 def test_failures_are_listed_with_their_causes_until_the_job_succeeds(store, finish):
     assert list(store.failures([JOB, OTHER])) == []
-    store.save_failure(JOB, ValueError("no such [layer]"))
-    store.save_failure(OTHER, pc.ModelError("too large"))
+    store.save_failure(JOB, "ValueError: no such [layer]")
+    store.save_failure(OTHER, "ModelError: too large")
     assert list(store.failures([OTHER, JOB])) == [
         (OTHER, "ModelError: too large"),
         (JOB, "ValueError: no such [layer]"),
@@ -348,8 +367,8 @@ def test_failures_are_listed_with_their_causes_until_the_job_succeeds(store, fin
 
 
 def test_last_cause_of_a_failure_counts(store):
-    store.save_failure(JOB, ValueError("first"))
-    store.save_failure(JOB, ValueError("second"))
+    store.save_failure(JOB, "ValueError: first")
+    store.save_failure(JOB, "ValueError: second")
     assert [cause for _, cause in store.failures([JOB])] == ["ValueError: second"]
 
 

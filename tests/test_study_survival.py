@@ -15,8 +15,8 @@ import survivors
 from survivors import JOBS, contents, write_study
 
 import pixelcert as pc
+from pixelcert.errors import DiskFullError
 from pixelcert.study.job import jobs
-from pixelcert.study.store import DiskFullError
 
 KILLS = 20
 
@@ -107,6 +107,18 @@ def flipped(data: bytes, index: int) -> bytes:
     changed = bytearray(data)
     changed[index] ^= 1
     return bytes(changed)
+
+
+def test_what_was_cut_off_comes_last_so_that_it_cannot_keep_others_from_their_turn(file, tmp_path):
+    study = pc.Study.open(file, tmp_path / "cut")
+    resolved = study.resolve("cpu")
+    first = next(iter(jobs(resolved)))
+    (study.folder / "claims").mkdir()
+    (study.folder / "claims" / first.key).touch()  # as its process left it
+    begun: list[str] = []
+    study.run(resolved, device="cpu", watch=lambda tally: begun.append(tally.doing))
+    seen = list(dict.fromkeys(doing for doing in begun if doing and "samples" not in doing))
+    assert (len(seen), seen[-1]) == (JOBS, str(first))
 
 
 def test_two_processes_on_one_folder_share_the_jobs(file, undisturbed, tmp_path):

@@ -11,6 +11,7 @@ from .certificate import Certificate as Certificate
 from .certificate import Claim as Claim
 from .certificate import Prediction as Prediction
 from .errors import ArgumentError as ArgumentError
+from .errors import DiskFullError as DiskFullError
 from .errors import ExplainerError as ExplainerError
 from .errors import ImageError as ImageError
 from .errors import IncompleteVotesError as IncompleteVotesError

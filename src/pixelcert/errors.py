@@ -33,5 +33,9 @@ class VotesFileError(PixelcertError):
     """A votes file is damaged, foreign, or written by a newer version."""
 
 
+class DiskFullError(PixelcertError):
+    """No room for the next result. Everything finished before is safe."""
+
+
 class PixelcertWarning(UserWarning):
     """Something legal that a user would want to know about."""

@@ -7,6 +7,7 @@ checksum of the arrays. Any safetensors reader opens the file without this packa
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -22,7 +23,9 @@ from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
 from .digest import sha256
-from .errors import VotesFileError
+from .errors import DiskFullError, VotesFileError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -71,7 +74,12 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at `path` in one step when the context ends, and not at all if it fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        if error.errno in _FULL:
+            raise disk_full(path.parent, str(error.strerror)) from error
+        raise
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -79,9 +87,15 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_full(path.parent, str(error.strerror)) from error
         raise
+
+
+def disk_full(folder: Path, why: str) -> DiskFullError:
+    return DiskFullError(f"the disk of {folder} is full ({why}): free some room and run again; finished jobs are safe.")
 
 
 def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Prog
             raise
         raise SamplingError(
             f"sampling failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
-            f"mend the cause, then resume the votes that this error carries, or in a shell repeat with --resume.",
+            f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
             counts.to_votes(votes, explainer, batch_size),
         ) from error
     done = counts.to_votes(votes, explainer, batch_size)

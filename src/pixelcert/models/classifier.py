@@ -185,16 +185,17 @@ class Classifier:
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the preprocessing and the names and values of all parameters and buffers.
+        """SHA-256 over the preprocessing, the network's structure as it prints itself, and all parameters and buffers.
 
-        Kept until a tensor's version changes, which writing through ``.data`` does not do.
+        Kept until a tensor's version changes, which writing through ``.data`` does not do. Code of a module's own
+        that does not show in its printed form is not seen.
         """
         state = self.net.state_dict()
         version = tuple((name, value.data_ptr(), value._version) for name, value in state.items())
         if version != self._hashed[0]:
             parts = [("", self._mean), ("", self._std), *sorted(state.items())]
             pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
-            self._hashed = (version, sha256(*pieces))
+            self._hashed = (version, sha256(repr((self.net, self._final)).encode(), *pieces))
         return self._hashed[1]
 
 

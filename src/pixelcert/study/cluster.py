@@ -10,15 +10,15 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from ..errors import ArgumentError
 from .job import Job
 from .resolved import Resolved
 from .run import Watch
-from .store import DiskFullError, Store
+from .store import Store
 from .tally import Tally
-from .worker import Worker
+from .worker import Outcome, Worker
 
 _DEATHS = 3  # of the worker doing a job, after which the job counts as failed
 
@@ -29,25 +29,15 @@ class Cluster:
 
     address: str  # "auto": the cluster of this machine, or a new one on it; else HOST:PORT or ray://HOST:PORT
     cpus: float = 1
-    gpus: float = 0
+    gpus: float | None = None  # None: one where the cluster has any
     workers: int | None = None  # None: as many as fit
 
     def __post_init__(self) -> None:
         for name in ("cpus", "gpus"):
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ArgumentError(f"{name}={getattr(self, name)} is negative: give what each worker takes.")
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers={self.workers} is not a number of workers: use 1 or more, or leave it out.")
-
-
-class Outcome(NamedTuple):
-    """What became of a job on a worker."""
-
-    what: Literal["done", "found", "busy", "failed", "disk full", "died"]
-    seconds: float | None = None
-    cause: str = ""
-    memory: float | None = None
-    notes: Sequence[str] = ()
 
 
 class RemoteWorker:
@@ -64,22 +54,8 @@ class RemoteWorker:
     def ready(self) -> str:
         return os.uname().nodename
 
-    def do(self, job: Job) -> Outcome:
-        store = self._worker.store
-        with store.claim(job) as mine:
-            if store.done(job):
-                return Outcome("found")
-            if not mine:
-                return Outcome("busy")
-            started = time.monotonic()
-            try:
-                notes = self._worker.do(job)
-            except DiskFullError as error:
-                return Outcome("disk full", cause=str(error))
-            except Exception as error:
-                store.save_failure(job, error)
-                return Outcome("failed", cause=f"{type(error).__name__}: {error}")
-            return Outcome("done", time.monotonic() - started, memory=self._worker.memory, notes=notes)
+    def attempt(self, job: Job) -> Outcome:
+        return self._worker.attempt(job)
 
 
 def run_on_ray(
@@ -101,7 +77,9 @@ def run_on_ray(
     try:
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch()
-        pool = Pool(ray, _start_workers(ray, cluster, (resolved, base.absolute(), store.folder.absolute(), token)))
+        pool = Pool(
+            ray, _start_workers(ray, cluster, (resolved, base.absolute(), store.folder.absolute(), token)), store
+        )
         todo = list(jobs)
         for _ in range(1 + retries):
             todo = pool.do_all(todo, tally, watch)
@@ -113,10 +91,10 @@ def run_on_ray(
 
 
 class Pool:
-    """Workers of a cluster, and their jobs. A worker joins when it is ready, and leaves if it cannot start."""
+    """Workers of a cluster, and their jobs. A worker joins when it is ready, again after it died, or never."""
 
-    def __init__(self, ray: Any, workers: Sequence[Any]) -> None:
-        self._ray = ray
+    def __init__(self, ray: Any, workers: Sequence[Any], store: Store) -> None:
+        self._ray, self._store = ray, store
         self._idle: list[Any] = []
         self._doing: dict[Any, tuple[Any, Job]] = {}
         self._starting = {worker.ready.remote(): worker for worker in workers}
@@ -127,21 +105,19 @@ class Pool:
         while line or self._doing:
             while line and self._idle:
                 worker, job = self._idle.pop(0), line.popleft()
-                self._doing[worker.do.remote(job)] = (worker, job)
+                self._doing[worker.attempt.remote(job)] = (worker, job)
             for job, outcome in self._outcomes():
-                if outcome.what == "died" and (deaths.update([job.key]) or deaths[job.key]) < _DEATHS:
+                deaths[job.key] += outcome.what == "died"
+                if outcome.what == "died" and deaths[job.key] < _DEATHS:
                     line.appendleft(job)
-                elif outcome.what == "disk full":
-                    raise DiskFullError(outcome.cause)
-                elif outcome.what == "busy":  # another process on the folder does it: look again after the others
+                    continue
+                if outcome.what == "busy":  # another process on the folder does it: look again after the others
                     line.append(job)
                     time.sleep(0.1)
                 elif outcome.what in ("failed", "died"):
                     failed.append(job)
-                    tally.fail(job, outcome.cause)
-                else:
-                    tally.memory = max(filter(None, (tally.memory, outcome.memory)), default=None)
-                    tally.finish(job, outcome.seconds, outcome.notes)
+                    self._store.save_failure(job, outcome.cause)
+                tally.record(job, outcome)
             tally.workers = max(1, len(self._idle) + len(self._doing))
             tally.doing = "; ".join(str(job) for _, job in list(self._doing.values())[:2])
             watch(tally)
@@ -149,17 +125,19 @@ class Pool:
 
     def _outcomes(self) -> Iterator[tuple[Job, Outcome]]:
         """What has happened within a second."""
-        ray = self._ray
-        ready, _ = ray.wait([*self._doing, *self._starting], timeout=1.0)
+        ready, _ = self._ray.wait([*self._doing, *self._starting], timeout=1.0)
         for future in ready:
             if future in self._starting:
                 self._welcome(self._starting.pop(future), future)
                 continue
             worker, job = self._doing.pop(future)
-            self._idle.append(worker)
             try:
-                outcome = ray.get(future)
-            except ray.exceptions.RayError as error:  # Ray starts it again
+                outcome = self._ray.get(future)
+                self._idle.append(worker)
+            except self._ray.exceptions.RayTaskError as error:  # what ends a run: a full disk, a lost GPU
+                raise error.cause from error
+            except self._ray.exceptions.RayError as error:  # the worker died, and Ray may start it again
+                self._starting[worker.ready.remote()] = worker
                 outcome = Outcome("died", cause=f"its worker died {_DEATHS} times: {_reason(error)}")
             yield job, outcome
 
@@ -204,14 +182,15 @@ def _knock(address: str) -> None:
 def _start_workers(ray: Any, cluster: Cluster, settings: tuple[Any, ...]) -> list[Any]:
     """As many as fit, each restarted wherever there is room when it dies."""
     resources = ray.cluster_resources()
-    asked = {"CPU": cluster.cpus, "GPU": cluster.gpus}
+    gpus = float(resources.get("GPU", 0) > 0) if cluster.gpus is None else cluster.gpus
+    asked = {"CPU": cluster.cpus, "GPU": gpus}
     fit = [int(resources.get(kind, 0) // amount) for kind, amount in asked.items() if amount]
     if fit and min(fit) < 1:
         has = ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in asked)
         raise ArgumentError(f"the cluster has {has}, less than one worker takes: lower --cpus or --gpus.")
     count = cluster.workers or min(fit, default=1)
     threads = max(1, int(cluster.cpus))
-    kind = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_restarts=-1, max_task_retries=0)(RemoteWorker)
+    kind = ray.remote(num_cpus=cluster.cpus, num_gpus=gpus, max_restarts=-1, max_task_retries=0)(RemoteWorker)
     return [kind.remote(*settings, threads) for _ in range(count)]
 
 

@@ -66,7 +66,9 @@ def run(
     device: Device = None,
     ray: Annotated[str | None, typer.Option(help="auto, or the address of a Ray cluster.")] = None,
     cpus: Annotated[float | None, typer.Option(help="CPU cores per worker, with --ray; default: 1.")] = None,
-    gpus: Annotated[float | None, typer.Option(help="GPUs per worker, with --ray; 0.5 lets two share one.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs per worker, with --ray; default: 1 if there are any.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Workers, with --ray; default: as many as fit.")] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a failed job is tried again.")] = 1,
     verify: Annotated[bool, typer.Option(help="Read all finished files first and redo damaged ones.")] = True,

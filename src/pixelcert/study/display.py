@@ -144,7 +144,7 @@ def _progress(tally: Tally) -> RenderableType:
         table.add_row(escape(model), escape(method), *cells, f"[red]{count}[/]" if count else "")
     pace = Table.grid(padding=(0, 1))
     pace.add_row(ProgressBar(total=tally.total, completed=tally.done, width=40), escape(_pace(tally)))
-    return Group(table, pace, f"[dim]{escape(tally.doing)}[/]")
+    return Group(pace, f"[dim]{escape(tally.doing)}[/]", table)
 
 
 def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
@@ -196,5 +196,5 @@ def _mean_and_rank(line: Line, metric: str) -> str:
         return "[dim]undefined[/]"
     digits = 1 if metric == "certified" else 3
     half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
-    some = "" if row["defined"] == row["count"] else f" [dim]({row['defined']} of {row['count']})[/]"
+    some = "" if row["defined"] == row["planned"] else f" [dim]({row['defined']} of {row['planned']})[/]"
     return f"{row['mean']:.{digits}f}{half}{some} [dim]#{line.ranks[metric]}[/]"

@@ -80,7 +80,7 @@ def jobs(resolved: Resolved) -> Iterator[Job]:
     settings = resolved.settings
     looked_at = list(scenes(resolved.selection))
     for label, method, layer in product(settings.models, settings.methods, settings.layers):
-        base, given = settings.method_named(method)
+        base, given = settings.method_named(method, layer)
         params = {**METHODS[base].parameters(), **given}
         for (preset, _, _), plan in settings.plans().items():
             for scene in looked_at:

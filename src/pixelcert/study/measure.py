@@ -95,6 +95,8 @@ def _grid_pg(explainer: Method, image: Tensor, votes: Votes, scene: Scene) -> fl
     """Of the explanation without noise, as people look at it; the votes know nothing of it."""
     clean = snap(image.to(explainer.model.device))
     attribution = explain(explainer, clean[None], votes.provenance.target).maps[0]
+    if not bool(attribution.isfinite().all()):
+        return math.nan
     return grid_pg(attribution.cpu().numpy(), scene.side, scene.cell)
 
 

@@ -7,14 +7,15 @@ be repeated on the same photographs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..data import Selection, choose, find_photographs
+from ..data import Photograph, Selection, choose, find_photographs
 from ..digest import sha256
 from ..errors import ArgumentError, InfeasibleError
 from ..files import write_atomically
@@ -46,6 +47,7 @@ class Resolved:
     settings: Settings
     models: Mapping[str, ModelFacts]
     selection: Selection
+    selection_file: str = ""
 
     def sizes(self) -> dict[str, int]:
         """The side in pixels of everything that is certified, by what it is."""
@@ -62,7 +64,7 @@ class Resolved:
             "about": "What the study file meant when it was last planned or run; `study results` reads it.",
             "settings": self.settings.model_dump(mode="json"),
             "models": {label: asdict(facts) for label, facts in self.models.items()},
-            "selection": _selection_file(self.settings, self.models),
+            "selection": self.selection_file,
         }
         write_atomically(folder / FILE, json.dumps(content, indent=1).encode())
 
@@ -73,12 +75,13 @@ class Resolved:
             content = json.loads((folder / FILE).read_bytes())
             settings = Settings.model_validate(content["settings"])
             models = {label: ModelFacts(**facts) for label, facts in content["models"].items()}
-            selection = Selection.load(folder / content["selection"])
+            selection_file = str(content["selection"])
+            selection = _load_selection(folder / selection_file)
         except FileNotFoundError as error:
             raise ArgumentError(f"{folder} holds no study yet: `pixelcert study run` fills it.") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` mends it.") from error
-        return cls(settings, models, selection)
+        return cls(settings, models, selection, selection_file)
 
 
 def resolve(settings: Settings, base: Path, folder: Path, device: str | None, track: Track) -> Resolved:
@@ -86,23 +89,24 @@ def resolve(settings: Settings, base: Path, folder: Path, device: str | None, tr
 
     Paths in the settings are relative to `base`, the study file's folder. Saves what it found in `folder`.
     """
+    _check_folder(settings, base)
     models, filters, classes = {}, [], None
     labels, progress = tuple(dict.fromkeys((*settings.models, *settings.images.filter))), track("models")
     for count, label in enumerate(labels):
         progress(count, len(labels))
         model = load_study_model(settings, label, base, device)
-        classes = classes or model.classes
+        classes = _same_classes(settings, label, model, classes)
         if label in settings.images.filter:
             filters.append(model)
         models[label] = _facts(settings, label, model)
     progress(len(labels), len(labels))
-    file = folder / _selection_file(settings, models)
-    if file.exists():
-        selection = Selection.load(file)
-    else:
-        selection = _choose(settings, base, filters, classes, track("photographs"))
-        selection.save(file)
-    resolved = Resolved(settings, models, selection)
+    photographs = _photographs(settings, base, classes)
+    file = folder / _selection_file(settings, models, photographs)
+    _refuse_another(file)
+    if not file.exists():
+        _keep_first(_choose(settings, base, photographs, filters, track("photographs")), file)
+    selection = _load_selection(file)
+    resolved = Resolved(settings, models, selection, file.name)
     _check_feasible(resolved)
     resolved.save(folder)
     return resolved
@@ -130,8 +134,8 @@ def image_folder(settings: Settings, base: Path) -> Path | str:
 
 def _facts(settings: Settings, label: str, model: Classifier) -> ModelFacts:
     cell = settings.grids.cell or model.size
-    side = settings.grids.side
-    grid = for_grid(model, side * cell).size if settings.grids.count else 0
+    side, shown = settings.grids.side, settings.grids.count and label in settings.models
+    grid = for_grid(model, side * cell).size if shown else 0
     if grid % side:
         raise ArgumentError(
             f"grids.side = {side}: {label} sees grids at {grid} × {grid}, which cannot be cut into {side} × {side} "
@@ -140,16 +144,37 @@ def _facts(settings: Settings, label: str, model: Classifier) -> ModelFacts:
     return ModelFacts(label, str(settings.model_named(label).model), model.weights_hash, model.size, cell, grid)
 
 
+def _check_folder(settings: Settings, base: Path) -> None:
+    folder = image_folder(settings, base)
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise ArgumentError(
+            f"images.folder = {settings.images.folder!r} is not a folder beside the study file: mend it."
+        )
+
+
+def _same_classes(
+    settings: Settings, label: str, model: Classifier, classes: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The class names that all models share: a photograph's class is one index for all of them."""
+    if classes and model.classes and classes != model.classes:
+        raise ArgumentError(
+            f"models: {label} has other classes, or another order of them, than {settings.models[0]}: study them apart."
+        )
+    return classes or model.classes
+
+
+def _photographs(settings: Settings, base: Path, classes: tuple[str, ...] | None) -> list[Photograph]:
+    labels, synsets = (base / path if path else None for path in (settings.images.labels, settings.images.synsets))
+    return find_photographs(image_folder(settings, base), labels=labels, synsets=synsets, classes=classes)
+
+
 def _choose(
-    settings: Settings, base: Path, filters: list[Classifier], classes: Sequence[str] | None, progress: Progress
+    settings: Settings, base: Path, photographs: list[Photograph], filters: list[Classifier], progress: Progress
 ) -> Selection:
     asked = settings.images
-    folder = image_folder(settings, base)
-    labels, synsets = (base / path if path else None for path in (asked.labels, asked.synsets))
-    photographs = find_photographs(folder, labels=labels, synsets=synsets, classes=classes)
     return choose(
         photographs,
-        folder,
+        image_folder(settings, base),
         filters=filters,
         confidence=asked.confidence,
         images=None if asked.count == "all" else asked.count,
@@ -160,14 +185,48 @@ def _choose(
     )
 
 
-def _selection_file(settings: Settings, models: Mapping[str, ModelFacts]) -> str:
-    """Named by what the choice depends on, so that another choice is another file."""
+def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photographs: list[Photograph]) -> str:
+    """Named by what was asked for, and by the photographs and labels that it was chosen from."""
     asked: dict[str, Any] = {
         "images": settings.images.model_dump(mode="json"),
         "grids": settings.grids.model_dump(mode="json", include={"count", "side"}),
         "filters": {label: [models[label].weights, models[label].image_size] for label in settings.images.filter},
     }
-    return f"selection-{sha256(json.dumps(asked, sort_keys=True).encode())[:8]}.json"
+    listed = [(photograph.file, photograph.target) for photograph in photographs]
+    digests = (sha256(json.dumps(part, sort_keys=True).encode())[:8] for part in (asked, listed))
+    return f"selection-{'-'.join(digests)}.json"
+
+
+def _refuse_another(file: Path) -> None:
+    """Refuse to go on with other photographs or labels than those that the study began with."""
+    asked = file.name.rpartition("-")[0]
+    if others := sorted(other.name for other in file.parent.glob(f"{asked}-*.json") if other.name != file.name):
+        raise ArgumentError(
+            f"the photographs or their labels have changed since {others[0]} in {file.parent} was chosen from them: "
+            f"put them back, or delete that file to choose again."
+        )
+
+
+def _keep_first(selection: Selection, file: Path) -> None:
+    """Save a choice, unless another process saved its own meanwhile: all go on with the same."""
+    mine = selection.save(file.with_name(f".{file.name}.{os.getpid()}"))
+    try:
+        os.link(mine, file)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        selection.save(file)
+    finally:
+        mine.unlink()
+
+
+def _load_selection(file: Path) -> Selection:
+    try:
+        return Selection.load(file)
+    except ArgumentError as error:
+        if not file.exists():
+            raise FileNotFoundError(file) from error
+        raise ArgumentError(f"{error} To choose again, delete {file}.") from error
 
 
 def _check_feasible(resolved: Resolved) -> None:

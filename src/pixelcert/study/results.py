@@ -7,6 +7,7 @@ import csv
 import json
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,15 +24,13 @@ from .store import Store
 CONFIDENCE = 0.95  # of the intervals around means over scenes
 _CHUNK = 50_000  # rows written at once
 
-SETTING = (
-    *("model", "method", "family", "layer", "params", "preset"),
-    *("sigma", "n", "scene", "tau", "radius", "level", "metric"),
-)
+JOB = ("model", "method", "family", "layer", "params", "preset", "sigma", "n", "scene")
+SETTING = (*JOB, "tau", "radius", "level", "metric")
 ROW = (*SETTING, "name", "target", "target_name", "cell", "value", "low", "high", "key")
-MEAN = (*SETTING, "count", "defined", "mean", "mean_low", "mean_high", "low", "high")
+MEAN = (*SETTING, "planned", "count", "defined", "mean", "mean_low", "mean_high", "low", "high")
 _TYPES = {
-    "string": (*SETTING[:6], "scene", "metric", "name", "target_name", "key"),
-    "int64": ("n", "target", "cell", "count", "defined"),
+    "string": (*JOB[:6], "scene", "metric", "name", "target_name", "key"),
+    "int64": ("n", "planned", "target", "cell", "count", "defined"),
 }
 
 Row = dict[str, Any]
@@ -47,15 +46,7 @@ def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> I
         if (measures := store.load_measures(job)) is None:
             continue
         common = {
-            "model": job.model.label,
-            "method": job.method,
-            "family": METHODS[job.base].family,
-            "layer": job.layer,
-            "params": json.dumps(job.params, sort_keys=True),
-            "preset": job.preset,
-            "sigma": job.plan.sigma,
-            "n": job.plan.n,
-            "scene": job.scene.kind,
+            **_setting(job),
             "name": job.scene.name,
             "target": measures["target"],
             "target_name": measures["target_name"],
@@ -70,14 +61,26 @@ def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> I
             yield {**common, **measured, "value": value, "radius": radius}
 
 
+def planned(jobs: Iterable[Job]) -> Counter[tuple[Any, ...]]:
+    """How many scenes each setting is to be measured on."""
+    return Counter(tuple(_setting(job).values()) for job in jobs)
+
+
+def _setting(job: Job) -> Row:
+    values = (job.model.label, job.method, METHODS[job.base].family, job.layer, json.dumps(job.params, sort_keys=True))
+    return dict(zip(JOB, (*values, job.preset, job.plan.sigma, job.plan.n, job.scene.kind), strict=True))
+
+
 class Means:
     """Per setting and metric: the mean over scenes, its 95 % interval, and the mean certified interval.
 
     The interval is Student's, for scenes drawn at random: it says how far the mean may be from that over all such
-    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`.
+    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`. `planned` says how
+    many scenes there will be when all jobs are done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, planned: Mapping[tuple[Any, ...], int] | None = None) -> None:
+        self._planned = planned or {}
         self._groups: dict[tuple[Any, ...], dict[str, array[float]]] = {}
 
     def add(self, row: Row) -> None:
@@ -89,7 +92,11 @@ class Means:
 
     def table(self) -> list[Row]:
         return [
-            {**dict(zip(SETTING, setting, strict=True)), **_summary_of(group)}
+            {
+                **dict(zip(SETTING, setting, strict=True)),
+                "planned": self._planned.get(setting[: len(JOB)], len(group["value"])),
+                **_summary_of(group),
+            }
             for setting, group in self._groups.items()
         ]
 
@@ -127,12 +134,12 @@ def _average(values: Sequence[float]) -> float | None:
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_tables(table: Iterable[Row], folder: Path) -> list[Row]:
+def write_tables(table: Iterable[Row], folder: Path, planned: Mapping[tuple[Any, ...], int] | None = None) -> list[Row]:
     """Write `rows` and `means` as CSV and Parquet, and return the means. Equal rows make equal files.
 
-    Rows are written as they come, so that a study of any size fits in memory.
+    Rows are written as they come, and never all in memory.
     """
-    means = Means()
+    means = Means(planned)
     with _Table(folder / "rows", ROW) as file:
         for row in table:
             means.add(row)

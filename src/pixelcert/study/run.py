@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from .job import Job
-from .store import DiskFullError
 from .tally import Tally
 from .worker import Worker
 
@@ -34,14 +34,15 @@ def _one_pass(jobs: Sequence[Job], worker: Worker, tally: Tally, watch: Watch) -
     while waiting:
         busy = []
         for job in waiting:
-            with worker.store.claim(job) as mine:
-                if worker.store.done(job):
-                    tally.finish(job, None)
-                elif not mine:
-                    busy.append(job)
-                    continue
-                elif not _attempt(job, worker, tally, watch):
-                    failed.append(job)
+            tally.doing = str(job)
+            watch(tally)
+            outcome = worker.attempt(job, partial(_show, job, tally, watch))
+            tally.doing = ""
+            if outcome.what == "busy":
+                busy.append(job)
+            elif outcome.what == "failed":
+                failed.append(job)
+            tally.record(job, outcome)
             watch(tally)
         if busy and len(busy) == len(waiting):
             time.sleep(_PAUSE)
@@ -49,24 +50,6 @@ def _one_pass(jobs: Sequence[Job], worker: Worker, tally: Tally, watch: Watch) -
     return failed
 
 
-def _attempt(job: Job, worker: Worker, tally: Tally, watch: Watch) -> bool:
-    """Do one job, and record a failure with its cause. A full disk is not the job's failure: it ends the run."""
-
-    def progress(counted: int, planned: int) -> None:
-        tally.doing = f"{job}: {counted} of {planned} samples"
-        watch(tally)
-
-    tally.doing = str(job)
+def _show(job: Job, tally: Tally, watch: Watch, counted: int, planned: int) -> None:
+    tally.doing = f"{job}: {counted} of {planned} samples"
     watch(tally)
-    started = time.monotonic()
-    try:
-        notes = worker.do(job, progress)
-    except DiskFullError:
-        raise
-    except Exception as error:
-        worker.store.save_failure(job, error)
-        tally.fail(job, f"{type(error).__name__}: {error}")
-        return False
-    tally.doing, tally.memory = "", worker.memory
-    tally.finish(job, time.monotonic() - started, notes)
-    return True

@@ -139,6 +139,10 @@ class Settings(_Table):
             self._check_method(label)
         if self.deletion is not None and (strange := set(self.deletion) - set(self.tau)):
             raise ValueError(f"deletion: {sorted(strange)} is not in tau = {list(self.tau)}: choose from those")
+        if self.correction == "reference" and set(self.presets) != {"reference"}:
+            raise ValueError(
+                'correction = "reference": it tests votes of presets = ["reference"] alone, name only that'
+            )
         if self.images.count == 0 and self.grids.count == 0:
             raise ValueError("images.count and grids.count are both 0, so there is nothing to certify: raise one")
         if "reference" in self.presets and min(self.n) <= (guess := PRESETS["reference"]["guess"]):
@@ -155,7 +159,16 @@ class Settings(_Table):
                 )
 
     def _check_method(self, label: str) -> None:
-        name, params = self.method_named(label)
+        for layer in (key for key, value in self.method.get(label, {}).items() if isinstance(value, Mapping)):
+            if layer not in self.layers:
+                raise ValueError(
+                    f"method.{label}.{layer}: {layer!r} is not in layers = {list(self.layers)}: add it there"
+                )
+            self._check_parameters(label, layer)
+        self._check_parameters(label)
+
+    def _check_parameters(self, label: str, layer: str | None = None) -> None:
+        name, params = self.method_named(label, layer)
         if name not in METHODS:
             raise ValueError(
                 f"methods: {label!r} is not a method: choose from {', '.join(METHODS)}, or give a variant its base by "
@@ -174,9 +187,11 @@ class Settings(_Table):
         given = self.model.get(label, ModelSettings())
         return given.model_copy(update={"model": given.model or label})
 
-    def method_named(self, label: str) -> tuple[str, dict[str, Any]]:
-        """The method and its parameters for a name in `methods`."""
-        params = dict(self.method.get(label, {}))
+    def method_named(self, label: str, layer: str | None = None) -> tuple[str, dict[str, Any]]:
+        """The method and its parameters for a name in `methods`; a table of the layer's name overrides them there."""
+        given = self.method.get(label, {})
+        params = {key: value for key, value in given.items() if not isinstance(value, Mapping)}
+        params |= given.get(layer, {}) if layer else {}
         return str(params.pop("method", label)), params
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
@@ -233,7 +248,7 @@ def load_settings(path: str | Path) -> Settings:
 
 def _in_words(mistake: Any) -> str:
     """One of pydantic's findings, as the key, the value and the remedy."""
-    key = ".".join(str(part) for part in mistake["loc"])
+    key = ".".join(part for part in mistake["loc"] if isinstance(part, str))  # without places in lists
     if mistake["type"] == "extra_forbidden":
         table = Settings if len(mistake["loc"]) == 1 else _TABLES.get(str(mistake["loc"][0]), Settings)
         return f"{key} is not a key of a study: use one of {', '.join(table.model_fields)}."
@@ -241,6 +256,8 @@ def _in_words(mistake: Any) -> str:
         return f'{key} is missing: give it, such as {key} = ["resnet18"].'
     if mistake["type"] in ("dict_type", "model_type", "mapping_type"):
         return f"{key} = {mistake['input']!r}: is a table of keys, so write [{key}] and its keys below."
+    if mistake["type"] == "too_short":
+        return f"{key} is empty: name at least one."
     message = mistake["msg"].removeprefix("Value error, ").rstrip(".")
     if not key:
         return f"{message}."

@@ -13,7 +13,6 @@ Folders of the same study from several machines are merged by copying one into t
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,20 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from ..digest import sha256
-from ..errors import PixelcertError, VotesFileError
-from ..files import write_atomically
+from ..errors import VotesFileError
+from ..files import disk_full, write_atomically
 from ..votes import Votes
 from .claim import claim
 from .job import Job
 from .settings import Settings
 
-MEASURES_VERSION = 1
+MEASURES_VERSION = 2
+_CHUNK = 256  # jobs whose files are read at once
 _SPARE = 1 << 20  # bytes that a disk should have left besides the next file
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-class DiskFullError(PixelcertError):
-    """No room for the next result. Everything finished before is safe."""
 
 
 class Store:
@@ -66,21 +61,35 @@ class Store:
         """Whether both answers are there; `damaged` says whether they are whole."""
         return self.measures_file(job).exists() and self.votes_file(job).exists()
 
+    def begun(self, job: Job) -> bool:
+        """Whether a process began the job and was cut off, or is doing it now."""
+        return self._claim_file(job).exists()
+
+    def _claim_file(self, job: Job) -> Path:
+        return self.folder / "claims" / job.key
+
     def claim(self, job: Job) -> AbstractContextManager[bool]:
         """Whether this process may do the job now, and no other does."""
-        return claim(self.folder / "claims" / job.key)
+        return claim(self._claim_file(job))
 
     def damaged(self, jobs: Sequence[Job], progress: Callable[[int, int], None] | None = None) -> list[Path]:
-        """Files of these jobs whose contents do not match their checksums, after reading them all."""
-        files = [file for job in jobs for file in (self.votes_file(job), self.measures_file(job)) if file.exists()]
-        found = []
+        """Files of these jobs that are not whole, or measures of other votes, after reading them all."""
+        found: list[Path] = []
         with ThreadPoolExecutor(8) as pool:
-            for count, (file, whole) in enumerate(zip(files, pool.map(_is_whole, files), strict=True), 1):
-                if not whole:
-                    found.append(file)
+            for start in range(0, len(jobs), _CHUNK):
+                chunk = jobs[start : start + _CHUNK]
+                found += (file for files in pool.map(self._damaged, chunk) for file in files)
                 if progress is not None:
-                    progress(count, len(files))
+                    progress(start + len(chunk), len(jobs))
         return found
+
+    def _damaged(self, job: Job) -> list[Path]:
+        votes, measures = self.votes_file(job), self.measures_file(job)
+        if votes.exists() and _load(votes) is None:
+            return [votes]
+        if measures.exists() and (self.load_measures(job) or {}).get("votes") != _digest_of(votes):
+            return [measures]
+        return []
 
     # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,7 +103,7 @@ class Store:
     def save_votes(self, job: Job, votes: Votes) -> None:
         """Keep complete votes as the job's answer, incomplete ones to be continued."""
         file = self.votes_file(job) if votes.complete else self.partial_file(job)
-        _write(self.folder, lambda: votes.save(file))
+        _write(lambda: votes.save(file))
         if votes.complete:
             self.partial_file(job).unlink(missing_ok=True)
 
@@ -103,14 +112,14 @@ class Store:
         return _read_json(self.measures_file(job))
 
     def save_measures(self, job: Job, measures: dict[str, Any]) -> None:
-        content = {"version": MEASURES_VERSION, "job": job.question, **measures}
-        _write(self.folder, lambda: _write_json(self.measures_file(job), content))
+        votes = _digest_of(self.votes_file(job))  # so that measures of other votes are told apart
+        content = {"version": MEASURES_VERSION, "job": job.question, "votes": votes, **measures}
+        _write(lambda: _write_json(self.measures_file(job), content))
         self.failure_file(job).unlink(missing_ok=True)
 
-    def save_failure(self, job: Job, error: BaseException) -> None:
-        cause = f"{type(error).__name__}: {error}"
+    def save_failure(self, job: Job, cause: str) -> None:
         content = {"title": str(job), "cause": cause, "job": job.question}
-        _write(self.folder, lambda: _write_json(self.failure_file(job), content))
+        _write(lambda: _write_json(self.failure_file(job), content))
 
     def failures(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, str]]:
         """Jobs that failed when they were last tried, and why."""
@@ -125,7 +134,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(self.folder).free
         if free < (needed := bytes_of_votes(job) + _SPARE):
-            raise _disk_full(self.folder, f"{free / 1e6:.1f} MB are left and {needed / 1e6:.1f} MB are needed")
+            raise disk_full(self.folder, f"{free / 1e6:.1f} MB are left and {needed / 1e6:.1f} MB are needed")
 
     def sweep(self, job: Job) -> None:
         """Remove what a process that was killed while writing this job's files left behind. Needs the job's claim."""
@@ -140,21 +149,12 @@ def bytes_of_votes(job: Job) -> int:
     return (counts + 3) * job.size**2 + (1 << 13)
 
 
-def _write(folder: Path, write: Callable[[], object]) -> None:
-    """Write a file of the study, telling a full disk from other troubles."""
+def _write(write: Callable[[], object]) -> None:
+    """Write a file, twice if need be: where there are no locks, another process may sweep the first try away."""
     try:
-        try:
-            write()
-        except FileNotFoundError:  # swept away by another process, where there are no locks to tell it of this one
-            write()
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise _disk_full(folder, str(error.strerror)) from error
-
-
-def _disk_full(folder: Path, why: str) -> DiskFullError:
-    return DiskFullError(f"the disk of {folder} is full ({why}): free some room and run again; finished jobs are safe.")
+        write()
+    except FileNotFoundError:
+        write()
 
 
 def _digest_of_test(settings: Settings) -> str:
@@ -164,15 +164,15 @@ def _digest_of_test(settings: Settings) -> str:
     return sha256(json.dumps(asked, sort_keys=True).encode())[:8]
 
 
+def _digest_of(file: Path) -> str | None:
+    return sha256(file.read_bytes()) if file.exists() else None
+
+
 def _load(file: Path) -> Votes | None:
     try:
         return Votes.load(file) if file.exists() else None
     except VotesFileError:
         return None
-
-
-def _is_whole(file: Path) -> bool:
-    return (_read_json(file) if file.suffix == ".json" else _load(file)) is not None
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

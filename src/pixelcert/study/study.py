@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from .estimate import Estimate, estimate
 from .job import Job, jobs
 from .resolved import Progress, Resolved, Track, resolve
-from .results import Row, rows, write_tables
+from .results import Row, planned, rows, write_tables
 from .run import Watch, run_jobs
 from .settings import Settings, load_settings
 from .store import Store
@@ -40,6 +40,8 @@ class Study:
     def open(cls, path: str | Path, folder: str | Path | None = None) -> Study:
         """The study in the TOML file at `path`; its folder is by default beside it, of the same name."""
         path = Path(path)
+        if folder is not None and Path(folder).is_file():
+            raise ArgumentError(f"folder={folder} is a file: name a folder for the study's results.")
         beside = path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-study")
         return cls(load_settings(path), path.parent, beside if folder is None else Path(folder))
 
@@ -106,6 +108,7 @@ class Study:
             self.verify(resolved)
         all_jobs = list(jobs(resolved))
         todo = [job for job in all_jobs if not self.store.done(job)]
+        todo.sort(key=self.store.begun)  # what ended its process before comes last, or nothing else would get its turn
         tally = Tally.of(all_jobs, todo)
         watch(tally)
         if cluster is None:
@@ -123,7 +126,7 @@ class Study:
             raise ArgumentError(
                 f"none of the {len(jobs)} jobs in {self.folder} is done: `pixelcert study run` does them."
             )
-        return write_tables(rows(jobs, self.store, undefined), self.folder / "results")
+        return write_tables(rows(jobs, self.store, undefined), self.folder / "results", planned(jobs))
 
     def jobs(self) -> list[Job]:
         """The jobs as they were last planned or run, without loading a model."""

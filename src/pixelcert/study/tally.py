@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .job import Job
+from .worker import Outcome
 
 Cell = tuple[str, str, str, str, int]
 
@@ -18,7 +19,6 @@ class Tally:
 
     totals: Counter[Cell]  # all jobs, by cell
     waiting: Counter[Cell]  # those still to be done
-    expected: dict[Cell, float]  # seconds per job from a calibration, where there was one
     workers: int = 1
     failures: dict[str, tuple[Job, str]] = field(default_factory=dict)  # by key
     notes: list[tuple[str, str]] = field(default_factory=list)  # jobs, and what the library warned of in them
@@ -29,8 +29,8 @@ class Tally:
     _seconds: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, jobs: Iterable[Job], todo: Iterable[Job], expected: dict[Cell, float] | None = None) -> Tally:
-        return cls(Counter(job.cell for job in jobs), Counter(job.cell for job in todo), expected or {})
+    def of(cls, jobs: Iterable[Job], todo: Iterable[Job]) -> Tally:
+        return cls(Counter(job.cell for job in jobs), Counter(job.cell for job in todo))
 
     @property
     def total(self) -> int:
@@ -40,6 +40,15 @@ class Tally:
     def done(self) -> int:
         """Jobs with an answer, from this run, an earlier one or another process."""
         return self.total - sum(self.waiting.values())
+
+    def record(self, job: Job, outcome: Outcome) -> None:
+        """Count what became of a job."""
+        if outcome.memory is not None:
+            self.memory = max(outcome.memory, self.memory or 0.0)
+        if outcome.what in ("done", "found"):
+            self.finish(job, outcome.seconds, outcome.notes)
+        elif outcome.what != "busy":
+            self.fail(job, outcome.cause)
 
     def finish(self, job: Job, seconds: float | None, notes: Iterable[str] = ()) -> None:
         """A job is done, by this run in so many seconds or (None) by another process."""
@@ -57,8 +66,6 @@ class Tally:
     def seconds_per_job(self, cell: Cell) -> float | None:
         if seen := self._seconds.get(cell):
             return sum(seen) / len(seen)
-        if cell in self.expected:
-            return self.expected[cell]
         known = [sum(seen) / len(seen) for seen in self._seconds.values()]
         return sum(known) / len(known) if known else None
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..data import Chosen, compose_grid, read_chosen
-from ..errors import ArgumentError, ModelError, PixelcertWarning
+from ..errors import ArgumentError, DiskFullError, ModelError, PixelcertError, PixelcertWarning
 from ..image import resize_image
 from ..methods import Method
 from ..methods import method as make_method
@@ -28,6 +30,16 @@ from .store import Store
 Progress = Callable[[int, int], None]  # (samples counted, samples planned)
 
 
+class Outcome(NamedTuple):
+    """What became of a job: "found" done by another process, "busy" being done by it, or what this one did."""
+
+    what: Literal["done", "found", "busy", "failed", "died"]
+    seconds: float | None = None
+    cause: str = ""
+    memory: float | None = None
+    notes: Sequence[str] = ()
+
+
 class Worker:
     """Does jobs of one study on one device. Holds one model at a time."""
 
@@ -37,6 +49,30 @@ class Worker:
         self._explainer = lru_cache(2)(self._make_explainer)
         self._image = lru_cache(64)(self._render)
         self._scenes = {(scene.kind, scene.name): scene for scene in scenes(resolved.selection)}
+
+    def attempt(self, job: Job, progress: Progress | None = None) -> Outcome:
+        """Do a job unless it is done, or another process is doing it. A failure is recorded with its cause.
+
+        A full disk is not the job's failure, nor is a GPU that answers nothing any more: they end the run.
+        """
+        with self.store.claim(job) as mine:
+            if self.store.done(job):
+                return Outcome("found")
+            if not mine:
+                return Outcome("busy")
+            started = time.monotonic()
+            try:
+                notes = self.do(job, progress)
+            except DiskFullError:
+                raise
+            except Exception as error:
+                self.store.save_failure(job, cause := f"{type(error).__name__}: {error}")
+                if "CUDA error" in str(error):  # every later call would fail too
+                    raise PixelcertError(
+                        f"{job}: {cause}. The GPU is lost to this process: run again to go on."
+                    ) from error
+                return Outcome("failed", cause=cause)
+            return Outcome("done", time.monotonic() - started, memory=self.memory, notes=notes)
 
     def do(self, job: Job, progress: Progress | None = None) -> list[str]:
         """Leave the job's votes and measures in the store, and return what the library warned of.
@@ -90,6 +126,7 @@ class Worker:
         return make_method(method, model, layer, **dict(params))
 
     def _load_model(self, label: str) -> Classifier:
+        self._explainer.cache_clear()  # they hold the model before
         model = load_study_model(self._resolved.settings, label, self._base, self._device)
         if model.weights_hash != self._resolved.models[label].weights:
             raise ModelError(f"the weights of {label} are not those of the plan: plan or run the study again.")
