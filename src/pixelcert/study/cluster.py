@@ -144,6 +144,9 @@ class Pool:
     def _welcome(self, worker: Any, future: Any) -> None:
         try:
             self._ray.get(future)
+        except self._ray.exceptions.ActorUnavailableError:  # Ray is starting it again
+            time.sleep(0.1)
+            self._starting[worker.ready.remote()] = worker
         except self._ray.exceptions.RayError as error:
             if not (self._starting or self._idle or self._doing):
                 raise ArgumentError(f"no worker could start: {_reason(error)}") from error
