@@ -33,8 +33,8 @@ votes = pc.sample(explainer, image, target, sigma=0.15, n=100, image_name="coffe
 votes""",
     ),
     (
-        "## A certificate\n\nThe votes prove, for most pixels, that no change of the image below R can move them in or "
-        "out of the top K %. Grey pixels are not proved either way.",
+        "## A certificate\n\nThe votes prove, with confidence 1-α, that most pixels keep their majority under noise, "
+        "in or outside the top K %, for every change of the image below R. Grey pixels are not proved either way.",
         "certificate = votes.certify(tau=0.75)\ncertificate",
     ),
     (

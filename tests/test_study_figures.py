@@ -282,6 +282,16 @@ def test_boxes_stand_beside_the_random_baseline(findings, name):
 # ── Scatter and curves ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def is_defined(row: dict[str, Any], metric: str, where: dict[str, Any]) -> bool:
+    same = all(row[name] == value for name, value in where.items())
+    return same and row["metric"] == metric and row["value"] is not None
+
+
+def written(axes: Axes) -> str:
+    """In the axes and below them, in one line."""
+    return " ".join(" ".join(text.get_text() for text in axes.texts).split())
+
+
 @pytest.mark.parametrize(
     ("name", "metric", "scene", "at_tau"),
     [("tradeoff", "certified", "image", True), ("gridpg", "grid_pg", "grid", False)],
@@ -299,16 +309,24 @@ def test_scatter_places_every_method_at_its_means(findings, table, name, metric,
                 if not any(value is not None for value in localised):
                     why = "undefined" if localised else "missing"
                     assert not lines(axes, method)
-                    assert re.search(f"{why}: [^.]*{re.escape(METHOD_TITLES[method])}", axes.texts[-1].get_text())
+                    assert re.search(f"{why}: [^.]*{re.escape(METHOD_TITLES[method])}", written(axes))
                     continue
-                across = mean(table, metric=metric, scene=scene, **(point if at_tau else where))
+                defined = {row["name"] for row in table if is_defined(row, "certified_grid_pg", point)}
+                if at_tau:
+                    across = mean(table, metric=metric, scene=scene, **point)
+                else:  # of the same grids
+                    across = np.mean([mean(table, metric=metric, name=grid, **where) for grid in defined])
                 line = line_at(axes, method)
+                few = re.search(rf"fewer grids: .*{re.escape(METHOD_TITLES[method])} (\d)/7", written(axes))
+                assert (few and int(few[1])) == (None if len(defined) == 7 else len(defined))
+                assert line.get_markerfacecolor() == (LOOKS[method][0] if len(defined) == 7 else "white")
                 assert line.get_xdata() == pytest.approx([across])
                 assert line.get_ydata() == pytest.approx([mean(table, metric="certified_grid_pg", **point)])
                 assert (line.get_color(), line.get_marker()) == LOOKS[method]
                 shown += 1
             assert line_at(axes, "baseline").get_ydata() == [0.25, 0.25]
     assert shown >= 8
+    assert "Hollow: rests on fewer than all images or grids." in caption(figure)
 
 
 def test_deletion_curves_go_from_the_untouched_image_up_the_levels(findings, table):
@@ -338,6 +356,33 @@ def test_effect_of_tau_is_drawn_for_both_measures(findings, table):
                     continue
                 assert line_at(axes, method).get_ydata() == pytest.approx(means, nan_ok=True)
                 assert list(line_at(axes, method).get_xdata()) == TAUS
+                few = [tau for tau, some in zip(TAUS, values, strict=True) if None in some]
+                marked = lines(axes, f"{method} hollow")
+                assert [x for line in marked for x in line.get_xdata()] == few
+                assert all(line.get_markerfacecolor() == "white" for line in marked)
+                assert [TAUS[index] for index in line_at(axes, method).get_markevery()] == sorted({*TAUS} - {*few})
+
+
+def test_points_that_rest_on_fewer_grids_are_hollow_and_of_the_same_grids(study, monkeypatch):
+    findings, key = Findings(study), ("certified_grid_pg", 0.65, 50)
+    at = findings.at(sigma=0.2)
+    cell = findings.cell("grid", "tiny", "rise", "input", at)
+    for job in cell[:3]:
+        monkeypatch.setitem(findings._measures, job.key, {**findings.measures(job), key: None})
+    asked = {"model": "tiny", "layer": "input", "sigma": 0.2, "level": 50}
+    for name in ("gridpg", "tradeoff"):
+        axes = titled(draw(findings, name, tau=0.65, **asked), "input layer")
+        point, whole = line_at(axes, "rise"), line_at(axes, "grad_cam")
+        assert (point.get_markerfacecolor(), whole.get_markerfacecolor()) == ("white", LOOKS["grad_cam"][0])
+        assert point.get_ydata() == pytest.approx([np.mean([findings.measures(job)[key] for job in cell[3:]])])
+        if name == "gridpg":
+            clean = [findings.measures(job)["grid_pg", None, None] for job in cell[3:]]
+            assert point.get_xdata() == pytest.approx([np.mean(clean)])
+        assert "fewer grids: RISE 4/7" in written(axes)
+    *_, axes = [axes for axes in draw(findings, "tau", **asked).axes if axes.get_title(loc="left") == "input layer"]
+    assert list(line_at(axes, "rise hollow").get_xdata()) == [0.65]
+    assert list(line_at(axes, "rise").get_markevery()) == [0]
+    assert not lines(axes, "grad_cam hollow")
 
 
 def test_panels_without_any_method_are_hatched(findings):
@@ -399,6 +444,21 @@ def test_maps_of_unfinished_jobs_are_hatched_and_say_missing(findings):
             assert is_missing(axes)
             assert [text.get_text() for text in axes.texts] == ["missing"]
             assert not is_missing(tile(figure, row, "Grad", number))
+
+
+@pytest.mark.parametrize("name", ["maps", "matrix", "teaser", "overlays"])
+def test_photograph_is_shown_as_soon_as_any_job_has_it(study, tmp_path, name):
+    shutil.copytree(study.folder, tmp_path / "study")
+    some = pc.Study(study.settings, study.base, tmp_path / "study")
+    first = Findings(some).scenes("image")[0].name
+    for job in some.jobs():
+        if job.method in ("grad", "cam"):  # the first that are drawn
+            some.store.votes_file(job).unlink(missing_ok=True)
+            some.store.measures_file(job).unlink(missing_ok=True)
+    figure = draw(some, name, model="tiny", methods=["grad", "cam", "rise"])
+    photo = certificate(some, job_of(some, first, "rise", "input")).votes.photo
+    assert any(np.array_equal(picture(axes), photo) for axes in figure.axes if axes.images)
+    assert any(is_missing(axes) for axes in figure.axes)
 
 
 def test_grids_have_their_target_cell_outlined(study, findings):
@@ -527,6 +587,55 @@ def test_every_caption_states_the_settings(findings):
             assert fact in line, f"{name}: {fact} is not in {line!r}"
         count = r"image \d\.png|3 of 3 images|3 images|6 of 7 grids|7 grids"
         assert re.search(count, line), f"{name}: {line!r}"
+
+
+@pytest.mark.parametrize(("correction", "said"), [("joint", "(joint)"), ("none", "(not corrected)"), (None, "(holm)")])
+def test_captions_state_the_correction(study, correction, said):
+    findings = Findings(study)
+    findings.settings = study.settings.model_copy(update={"correction": correction})
+    assert f"α = 0.001 {said}" in caption(draw(findings, "bars-level", methods=["grad"]))
+
+
+def test_words_promise_a_majority_and_no_more(findings):
+    docs = Path(__file__).parents[1] / "docs"
+    texts = {name: (docs / name).read_text() for name in ("figures.md", "make_notebook.py", "first-look.ipynb")}
+    texts["teaser"] = caption(draw(findings, "teaser", methods=["grad"]))
+    for name, text in texts.items():
+        plain = " ".join(text.replace('"', " ").split())
+        assert "provably" not in plain, name
+        assert "can move them" not in plain, name
+        assert "keep their majority under noise" in plain, name
+        assert "for every change of the image below R" in plain, name
+        assert "with confidence 1-α" in plain, name
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory) -> pc.Study:
+    """Models of two sizes, of which the second has the smaller radius: 0.02498 to the first's 0.02502 at σ = 0.0989."""
+    return small_study(
+        tmp_path_factory.mktemp("sizes"),
+        models=["tiny", "large"],
+        model={"tiny": {"model": "small_studies:tiny"}, "large": {"model": "small_studies:tiny", "size": 48}},
+        sigma=[0.0989149, 0.2],
+        tau=[0.6, 0.7, 0.75],
+        images={"folder": "photos", "count": 1},
+    )
+
+
+def test_radius_beside_lanes_is_the_smallest_of_all_models(sizes):
+    assert not sizes.run().failures
+    for model, radius in (("tiny", "R = 0.025"), ("large", "R = 0.024"), (None, "R = 0.024")):
+        assert radius in [text.get_text() for text in draw(sizes, "bars-radius", model=model, tau=0.6).texts]
+
+
+def test_captions_name_the_tau_that_n_cannot_reach(sizes):
+    assert not sizes.run().failures
+    assert "out of reach" not in caption(draw(sizes, "bars-level", tau=0.6))
+    assert "τ = 0.75 out of reach: n ≥ 51" in caption(draw(sizes, "bars-level", tau=0.75))
+    line = caption(draw(sizes, "tau"))
+    assert "τ = 0.7 out of reach at 48 × 48 pixels: n ≥ 42" in line
+    assert "τ = 0.75 out of reach: n ≥ 51" in line
+    assert "out of reach" not in caption(draw(sizes, "bars-level", tau=0.7, model="tiny"))
 
 
 def test_captions_follow_what_is_asked(findings):

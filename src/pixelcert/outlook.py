@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -10,7 +9,7 @@ from scipy.special import ndtr
 
 from . import statistics
 from .errors import ArgumentError
-from .plan import GRID, PRESETS, Plan
+from .plan import PRESETS, Plan, grid_slack
 from .statistics import Correction
 
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
@@ -45,7 +44,7 @@ def make_outlook(
 ) -> Outlook:
     """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs."""
     pixels = width * height
-    slack = math.sqrt(3 * pixels) * GRID
+    slack = grid_slack(pixels)
     statistics.check_alpha(alpha)
     plan = Plan(sigma=sigma, n=1 if n is None else n)
     if tau is not None and radius is not None:

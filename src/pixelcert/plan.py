@@ -30,6 +30,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def grid_slack(pixels: int, channels: int = 3) -> float:
+    """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
+    return math.sqrt(channels * pixels) * GRID
+
+
 @dataclass(frozen=True)
 class Plan:
     """How samples are drawn and how a map becomes votes.

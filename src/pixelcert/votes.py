@@ -6,7 +6,6 @@ later without sampling again. Methods that lead right on the road (`certify`, `r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from . import statistics
 from .errors import ArgumentError, IncompleteVotesError, VotesFileError
 from .files import read_arrays, write_arrays
-from .plan import ALPHA, GRID, TAU, Plan
+from .plan import ALPHA, TAU, Plan, grid_slack
 from .provenance import Provenance
 from .statistics import Correction
 
@@ -100,7 +99,7 @@ class Votes:
     @property
     def grid_slack(self) -> float:
         """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
-        return math.sqrt(self.channels * self.pixels) * GRID
+        return grid_slack(self.pixels, self.channels)
 
     def index(self, level: float) -> int:
         """Where `level` is in the counts."""

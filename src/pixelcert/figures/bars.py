@@ -8,8 +8,7 @@ from matplotlib.patches import Patch
 
 from ..study.job import Job
 from .findings import Findings, Setting
-from .lanes import Axis, Lane, draw_lanes, grid_lines, lay_lanes, lay_page, steps, thickness
-from .names import caption, of_model
+from .lanes import Axis, Lane, draw_lanes, grid_lines, lay_out, thickness
 from .page import Page, styled
 from .palette import FAMILIES, shades
 
@@ -29,19 +28,8 @@ def certified_by_level(findings: Findings, at: Setting) -> Figure:
 
 
 def _bars(findings: Findings, at: Setting, axis: Axis) -> Figure:
-    along = steps(findings, at, "image", axis)
-    lanes, height = lay_lanes(findings, at, along)
-    sigmas, levels = sorted({sigma for sigma, _, _ in along}), sorted({level for _, level, _ in along}, reverse=True)
-    cells = [
-        findings.cell("image", model, lane.method, layer, at, lane.sigma)
-        for lane in lanes
-        for model in at.models
-        for layer in at.layers
-    ]
     note = "Means over the images. Hatched: not measured."
-    stated = caption(findings, at, cells, sigma=sigmas, level=levels, note=note)
-    title = f"%certified against {'the radius R' if axis == 'radius' else 'K'}{of_model(at)}"
-    page, panels = lay_page(findings, at, title, lanes, height, stated)
+    sheet = lay_out(findings, at, "image", axis, "%certified", note)
 
     def draw(axes: Axes, lane: Lane, cell: list[Job], middle: float) -> str:
         left = 0.0
@@ -53,15 +41,15 @@ def _bars(findings: Findings, at: Setting, axis: Axis) -> Figure:
             left += share
         return ""
 
-    for panel in panels:
+    for panel in sheet.panels:
         panel.axes.set_xlim(0, 100)
         panel.axes.set_xticks(range(0, 101, 25))
         panel.axes.tick_params(labelsize=6.5)
         panel.axes.set_xlabel("% of pixels", fontsize=7)
         grid_lines(panel.axes)
-        draw_lanes(findings, at, panel, lanes, "image", draw)
-    _write_key(page, findings, at)
-    return page.figure
+        draw_lanes(findings, at, panel, sheet.lanes, "image", draw)
+    _write_key(sheet.page, findings, at)
+    return sheet.page.figure
 
 
 def _write_key(page: Page, findings: Findings, at: Setting) -> None:

@@ -14,8 +14,7 @@ from matplotlib.patches import Patch
 from ..metrics import random_baseline
 from ..study.job import Job
 from .findings import Findings, Setting
-from .lanes import Axis, Lane, draw_lanes, grid_lines, lay_lanes, lay_page, steps, thickness
-from .names import caption, of_model
+from .lanes import Axis, Lane, draw_lanes, grid_lines, lay_out, thickness
 from .page import Page, styled
 from .palette import FAMILIES, INK, SOFT, Colour, ramp
 
@@ -33,44 +32,33 @@ def localisation_by_level(findings: Findings, at: Setting) -> Figure:
 
 
 def _boxes(findings: Findings, at: Setting, axis: Axis) -> Figure:
-    along = steps(findings, at, "grid", axis)
-    lanes, height = lay_lanes(findings, at, along)
-    sigmas, levels = sorted({sigma for sigma, _, _ in along}), sorted({level for _, level, _ in along}, reverse=True)
-    cells = [
-        findings.cell("grid", model, lane.method, layer, at, lane.sigma)
-        for lane in lanes
-        for model in at.models
-        for layer in at.layers
-    ]
     note = (
         "Box: quartiles and median over the grids; whiskers: furthest within 1.5 of its length; points: beyond. Where "
         "a grid has no pixel certified 1 its score is undefined and left out: small numbers say how many are defined."
     )
-    stated = caption(findings, at, cells, sigma=sigmas, level=levels, note=note)
-    title = f"Certified GridPG against {'the radius R' if axis == 'radius' else 'K'}{of_model(at)}"
-    page, panels = lay_page(findings, at, title, lanes, height, stated)
+    sheet = lay_out(findings, at, "grid", axis, "Certified GridPG", note)
 
     def draw(axes: Axes, lane: Lane, cell: list[Job], middle: float) -> str:
         values = findings.values(cell, "certified_grid_pg", at.tau, lane.level)
         defined = [value for value in values if value is not None]
         if not defined:
             return "undefined" if values else "missing"
-        _draw_box(axes, defined, middle, ramp(FAMILIES[findings.family(lane.method)], len(along))[lane.step])
+        _draw_box(axes, defined, middle, ramp(FAMILIES[findings.family(lane.method)], len(sheet.labels))[lane.step])
         if len(defined) < len(values):
             axes.text(1.03, middle, f"{len(defined)}/{len(values)}", fontsize=4.8, color=SOFT, va="center")
         return ""
 
     baseline = random_baseline(findings.settings.grids.side)
-    for panel in panels:
+    for panel in sheet.panels:
         panel.axes.set_xlim(-0.02, 1.02)
         panel.axes.set_xticks(np.linspace(0, 1, 5), ["0", "0.25", "0.5", "0.75", "1"])
         panel.axes.tick_params(labelsize=6.5)
         panel.axes.set_xlabel("Certified GridPG", fontsize=7)
         grid_lines(panel.axes)
         panel.axes.axvline(baseline, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1, gid="baseline")
-        draw_lanes(findings, at, panel, lanes, "grid", draw)
-    _write_key(page, findings, at, [label for _, _, label in along])
-    return page.figure
+        draw_lanes(findings, at, panel, sheet.lanes, "grid", draw)
+    _write_key(sheet.page, findings, at, sheet.labels)
+    return sheet.page.figure
 
 
 def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) -> None:

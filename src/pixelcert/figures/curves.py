@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from ..metrics import random_baseline
 from ..study.job import Job
-from .charts import EXPLAINED, drawn_style, lay_panels, note_absent, places
-from .findings import Findings, Setting, UnavailableError
+from .charts import EXPLAINED, HOLLOW, drawn_style, hollow, lay_panels, note_absent, places
+from .findings import Findings, Measure, Setting, UnavailableError
 from .names import caption, of_model
 from .page import styled
 from .palette import INK, SOFT
@@ -29,7 +29,7 @@ def deletion_curves(findings: Findings, at: Setting) -> Figure:
         raise UnavailableError(f"deletion was not measured at τ = {at.tau:g}, but at {known}: name it in deletion.")
     levels = sorted(findings.settings.levels)
     grid, rows, columns = places(at)
-    note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation."
+    note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation. " + HOLLOW
     cells = [
         findings.cell("image", model, method, layer, at)
         for row in grid
@@ -39,13 +39,12 @@ def deletion_curves(findings: Findings, at: Setting) -> Figure:
     stated = caption(findings, at, cells, level=levels, note=note)
     page, panels = lay_panels(findings, at, f"Deletion of certified pixels{of_model(at)}", rows, columns, stated)
 
-    def curve(cell: list[Job]) -> list[float | None]:
-        deleted = [findings.mean(cell, "deletion_confidence", at.tau, level) for level in levels]
-        return [findings.mean(cell, "confidence", at.tau), *deleted]
+    measures: list[Measure] = [("confidence", at.tau, None)]
+    measures += [("deletion_confidence", at.tau, level) for level in levels]
 
     for axes, (model, layer) in zip(chain(*panels), chain(*grid), strict=True):
         cells_here = {method: findings.cell("image", model, method, layer, at) for method in at.methods}
-        _draw_curves(findings, at, axes, range(len(levels) + 1), cells_here, curve)
+        _draw_curves(findings, at, axes, range(len(levels) + 1), cells_here, measures)
         axes.set_xticks(range(len(levels) + 1), ["none", *(f"{level:g}" for level in levels)])
         axes.set_xlabel("K in %: pixels certified 1 up to it are deleted", fontsize=7, color=SOFT)
         axes.set_ylim(-0.02, 1.02)
@@ -68,14 +67,11 @@ def effect_of_tau(findings: Findings, at: Setting) -> Figure:
     for axes, (kind, model, layer) in zip(chain(*panels), panels_of, strict=True):
         metric, title, limit = _AGAINST_TAU[kind]
 
-        def curve(cell: list[Job], metric: str = metric) -> list[float | None]:
-            return [findings.mean(cell, metric, tau, at.level) for tau in taus]
-
         if kind == "grid":
             baseline = random_baseline(findings.settings.grids.side)
             axes.axhline(baseline, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1, gid="baseline")
         cells_here = {method: findings.cell(kind, model, method, layer, at) for method in at.methods}
-        _draw_curves(findings, at, axes, taus, cells_here, curve)
+        _draw_curves(findings, at, axes, taus, cells_here, [(metric, tau, at.level) for tau in taus])
         axes.set_xticks(taus, [f"{tau:g}" for tau in taus])
         axes.set_xlabel("τ", fontsize=7.5, color=SOFT)
         axes.set_ylim(-0.02 * limit, 1.02 * limit)
@@ -89,15 +85,24 @@ def _draw_curves(
     axes: Axes,
     x: Sequence[float],
     cells: dict[str, list[Job]],
-    curve: Callable[[list[Job]], list[float | None]],
+    measures: Sequence[Measure],
 ) -> None:
-    """A line for each method; one without any value is named below, and a point without one is left out."""
+    """A line through each method's measures; one without any value is named below, a point without one is left out.
+
+    Points that rest on fewer than all jobs are hollow: along a line the jobs would otherwise change unseen.
+    """
     absent: dict[str, list[str]] = {"missing": [], "undefined": []}
     for method, cell in cells.items():
-        heights = curve(cell)
+        heights = [findings.mean(cell, *measure) for measure in measures]
         if all(height is None for height in heights):
             absent["undefined" if findings.finished(cell) else "missing"].append(method)
             continue
-        axes.plot(x, np.array(heights, dtype=float), zorder=3, clip_on=False, **drawn_style(findings, at, method))
+        style, y = drawn_style(findings, at, method), np.array(heights, dtype=float)
+        few = [len(findings.defined(cell, *measure)) < len(cell) for measure in measures]
+        whole = [index for index, one in enumerate(few) if not one]
+        axes.plot(x, y, markevery=whole, zorder=3, clip_on=False, **style)
+        if any(few):
+            open_style = {**hollow(style), "linestyle": "none", "gid": f"{method} hollow"}
+            axes.plot(np.array(x)[few], y[few], zorder=3, clip_on=False, **open_style)
     axes.set_xlim(min(x) - 0.03 * (max(x) - min(x)), max(x) + 0.03 * (max(x) - min(x)))
     note_absent(axes, absent, nothing=sum(map(len, absent.values())) == len(cells))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from ..certificate import ABSTAIN
 from ..errors import ArgumentError, InfeasibleError
 from ..methods import METHODS
-from ..plan import GRID
+from ..plan import Plan, grid_slack
 from ..statistics import radius
 from ..study.job import Job
 from ..study.resolved import Resolved
@@ -26,8 +25,6 @@ from .palette import FAMILIES
 
 if TYPE_CHECKING:
     from ..study.worker import Worker
-
-_CHANNELS = 3
 
 Measure = tuple[str, float | None, float | None]  # metric, τ, level
 
@@ -166,6 +163,13 @@ class Findings:
         finished = (self.measures(job) for job in cell)
         return [measured[metric, tau, level] for measured in finished if measured and (metric, tau, level) in measured]
 
+    def defined(
+        self, cell: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
+    ) -> list[Job]:
+        """The finished jobs of a cell on which a metric is defined."""
+        finished = ((job, self.measures(job)) for job in cell)
+        return [job for job, measured in finished if measured and measured.get((metric, tau, level)) is not None]
+
     def mean(
         self, cell: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
     ) -> float | None:
@@ -190,7 +194,22 @@ class Findings:
     def radius(jobs: Sequence[Job], sigma: float, tau: float) -> float:
         """R for every image, on the noise's grid or not: the smallest of the jobs' sizes."""
         largest = max((job.size for job in jobs), default=0)
-        return max(0.0, radius(sigma, tau) - math.sqrt(_CHANNELS) * largest * GRID)
+        return max(0.0, radius(sigma, tau) - grid_slack(largest**2))
+
+    # ── The test ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def correction(self, at: Setting) -> str:
+        """How the test accounts for its many pixels, in words."""
+        named = self.settings.correction_of(self._plan(at))
+        return "not corrected" if named == "none" else named
+
+    def fewest_samples(self, at: Setting, tau: float, size: int) -> int | None:
+        """How many samples τ needs on images of that side in pixels, where the setting has too few; else None."""
+        return self.settings.fewest_samples(self._plan(at), tau, size**2)
+
+    def _plan(self, at: Setting) -> Plan:
+        plans = {(str(preset), sigma, n): plan for (preset, sigma, n), plan in self.settings.plans().items()}
+        return plans[at.preset, at.sigma, at.n]
 
     # ── Maps ──────────────────────────────────────────────────────────────────────────────────────────────────
 

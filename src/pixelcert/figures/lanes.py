@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from ..study.job import Job
 from .findings import Findings, Setting, UnavailableError
-from .names import layer_title, method_title, model_title, radius_title
+from .names import caption, layer_title, method_title, model_title, of_model, radius_title
 from .page import HATCH, Page
 from .palette import FAINT, FAMILIES, MISSING, SOFT
 
@@ -44,7 +44,17 @@ class Panel:
     layer: str
 
 
-def steps(findings: Findings, at: Setting, kind: str, axis: Axis) -> list[tuple[float, float, str]]:
+@dataclass(frozen=True)
+class Sheet:
+    """A page with its panels, the lanes that each of them has, and the labels of the R or K."""
+
+    page: Page
+    panels: list[Panel]
+    lanes: list[Lane]
+    labels: list[str]
+
+
+def _steps(findings: Findings, at: Setting, kind: str, axis: Axis) -> list[tuple[float, float, str]]:
     """(σ, K, label) of every lane of a method; refuses an axis along which the study has one value."""
     findings.require(kind)
     settings = findings.settings
@@ -56,11 +66,36 @@ def steps(findings: Findings, at: Setting, kind: str, axis: Axis) -> list[tuple[
         raise UnavailableError(
             f"the study has one σ ({settings.sigma[0]:g}), and R varies with it: name more in sigma."
         )
-    jobs = [job for method in at.methods for job in findings.cell(kind, at.model, method, at.layers[0], at)]
+    # one label stands for every panel, so it is the smallest of their radii
+    jobs = [
+        job
+        for model, layer in _places(at)
+        for method in at.methods
+        for sigma in settings.sigma
+        for job in findings.cell(kind, model, method, layer, at, sigma)
+    ]
     return [(sigma, at.level, radius_title(findings.radius(jobs, sigma, at.tau))) for sigma in sorted(settings.sigma)]
 
 
-def lay_lanes(findings: Findings, at: Setting, along: Sequence[tuple[float, float, str]]) -> tuple[list[Lane], float]:
+def lay_out(findings: Findings, at: Setting, kind: str, axis: Axis, measure: str, note: str) -> Sheet:
+    """A page of a measure against R or K, its panels still without limits and lanes."""
+    along = _steps(findings, at, kind, axis)
+    lanes, height = _lay_lanes(findings, at, along)
+    sigmas, levels = sorted({sigma for sigma, _, _ in along}), sorted({level for _, level, _ in along}, reverse=True)
+    cells = [
+        findings.cell(kind, model, lane.method, layer, at, lane.sigma) for lane in lanes for model, layer in _places(at)
+    ]
+    stated = caption(findings, at, cells, sigma=sigmas, level=levels, note=note)
+    title = f"{measure} against {'the radius R' if axis == 'radius' else 'K'}{of_model(at)}"
+    page, panels = _lay_page(findings, at, title, lanes, height, stated)
+    return Sheet(page, panels, lanes, [label for _, _, label in along])
+
+
+def _places(at: Setting) -> list[tuple[str, str]]:
+    return [(model, layer) for model in at.models for layer in at.layers]
+
+
+def _lay_lanes(findings: Findings, at: Setting, along: Sequence[tuple[float, float, str]]) -> tuple[list[Lane], float]:
     """Every lane from the top, and the height of all."""
     lanes, top = [], 0.0
     for number, methods in enumerate(findings.by_family(at.methods).values()):
@@ -73,14 +108,14 @@ def lay_lanes(findings: Findings, at: Setting, along: Sequence[tuple[float, floa
     return lanes, top - _METHOD_GAP
 
 
-def lay_page(
-    findings: Findings, at: Setting, title: str, lanes: Sequence[Lane], height: float, caption: str
+def _lay_page(
+    findings: Findings, at: Setting, title: str, lanes: Sequence[Lane], height: float, stated: str
 ) -> tuple[Page, list[Panel]]:
     """A page with a panel for each model and layer, the lanes' names at the left, and the families' in colour."""
-    places = [(model, layer) for model in at.models for layer in at.layers]
+    places = _places(at)
     width = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP)
     full = _LABELS + len(places) * (width + _COLUMN_GAP)
-    page = Page(title, full, _TOP + height + 0.5, caption, legend_lines=len(findings.by_family(at.methods)))
+    page = Page(title, full, _TOP + height + 0.5, stated, legend_lines=len(findings.by_family(at.methods)))
     panels = []
     for number, (model, layer) in enumerate(places):
         axes = page.axes(_LABELS + number * (width + _COLUMN_GAP), _TOP, width, height + 0.06)
@@ -103,15 +138,12 @@ def draw_lanes(
     lanes: Sequence[Lane],
     kind: str,
     draw: Callable[[Axes, Lane, list[Job], float], str],
-) -> list[list[Job]]:
+) -> None:
     """`draw` every lane at its middle; where it answers with a word, the lane is hatched and says so."""
-    cells = []
     for lane in lanes:
         cell = findings.cell(kind, panel.model, lane.method, panel.layer, at, lane.sigma)
         if why := draw(panel.axes, lane, cell, lane.top + _LANE / 2):
             _hatch(panel.axes, lane, why)
-        cells.append(cell)
-    return cells
 
 
 def thickness() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
@@ -39,7 +40,7 @@ def vit_maps(findings: Findings, at: Setting) -> Figure:
 
 @styled
 def level_radius_matrix(findings: Findings, at: Setting) -> Figure:
-    """One image under all methods: K across, R down."""
+    """One image under all methods, a row each: K across within each R, and R across."""
     sigmas = findings.settings.sigma
     if len(sigmas) < 2:
         raise UnavailableError(f"the study has one σ ({sigmas[0]:g}), and R varies with it: name more in sigma.")
@@ -52,13 +53,12 @@ def level_radius_matrix(findings: Findings, at: Setting) -> Figure:
         for sigma in sigmas:
             job, cell = _job(findings, at, method, number, sigma)
             found = findings.certified(job, at.tau)
-            if not rows and not pictures:
-                tiles[0, 0] = _photo_tile(found)
             pictures += _map_tiles(found, levels)
             cells.append(cell)
             radii[sigma] = radius_title(findings.radius(cell, sigma, at.tau))
         tiles |= {(len(rows), column): tile for column, tile in enumerate(pictures, 1)}
         rows.append(Heading(method_title(method), family, FAMILIES[family]))
+    tiles[0, 0] = photo_tile(findings, [cell[number] for cell in cells])
     titles = ["SS", *(f"K = {level} %" for level in levels), "overlaid"]
     columns = [Heading("image"), *(Heading(title, radii[sigma]) for sigma in sigmas for title in titles)]
     title = f"Certified maps by K and R, {model_title(at.model)}"
@@ -81,12 +81,11 @@ def _maps(findings: Findings, at: Setting, methods: tuple[str, ...]) -> Figure:
     for index, method in enumerate(methods):
         job, cell = _job(findings, at, method, number)
         found = findings.certified(job, at.tau)
-        if index == 0:
-            tiles[0, 0] = _photo_tile(found)
         tiles |= {(index, column): tile for column, tile in enumerate(_map_tiles(found, levels), 1)}
         layer = layer_title(findings.own_layer(method, at))
         rows.append(Heading(layer, method_title(method), FAMILIES[findings.family(method)]))
         cells.append(cell)
+    tiles[0, 0] = photo_tile(findings, [cell[number] for cell in cells])
     title = f"Certified maps at every K, {model_title(at.model)}"
     stated = caption(findings, at, cells, level=levels, scenes=_one_image(findings, number))
     return mosaic(title, rows, _columns(levels), tiles, stated, key_of_maps(levels), size=0.95)
@@ -113,8 +112,12 @@ def _map_tiles(found: Certified | None, levels: list[float]) -> list[Tile]:
     return [smoothed_tile(found, levels[0]), *(_labels_tile(found, level) for level in levels), overlay_tile(found)]
 
 
-def _photo_tile(found: Certified | None) -> Tile:
-    return Tile(None if found is None else photo_of(found.votes.photo, found.votes.size))
+def photo_tile(findings: Findings, jobs: Iterable[Job], target: tuple[int, int] | None = None) -> Tile:
+    """The photograph, from the first of the jobs that is finished: all of one scene and model have the same."""
+    for job in jobs:
+        if (votes := findings.study.store.load_votes(job)) is not None:
+            return Tile(photo_of(votes.photo, votes.size), target)
+    return Tile(None)
 
 
 def smoothed_tile(found: Certified | None, level: float) -> Tile:

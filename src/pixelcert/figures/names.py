@@ -90,12 +90,24 @@ def caption(
         f"τ = {_list(taus)}",
         f"R = {', '.join(rounded_down(one, 3) for one in sorted(radii))}",
         f"K = {_list(levels)} %",
-        f"α = {findings.settings.alpha:g}",
+        *_out_of_reach(findings, at, jobs, taus),
+        f"α = {findings.settings.alpha:g} ({findings.correction(at)})",
         f"{at.preset} preset",
         scenes or _count(findings, shown),
     ]
     stated = "   ".join(fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts if fact)  # a fact stays in one line
     return f"{stated}\n{note}" if note else stated
+
+
+def _out_of_reach(findings: Findings, at: Setting, jobs: Sequence[Job], taus: Iterable[float]) -> list[str]:
+    """Which τ the setting's n cannot reach, and the n that would: all of it abstains, which is not a measurement."""
+    said = []
+    for tau in taus:
+        needed = {size: findings.fewest_samples(at, tau, size) for size in sorted({job.size for job in jobs})}
+        if short := {size: fewest for size, fewest in needed.items() if fewest is not None}:
+            where = "" if len(short) == len(needed) else f" at {', '.join(f'{size} × {size}' for size in short)} pixels"
+            said.append(f"τ = {tau:g} out of reach{where}: n ≥ {max(short.values())}")
+    return said
 
 
 def _list(numbers: Iterable[float]) -> str:

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from ..study.job import Job
 from .findings import Findings, Setting
-from .maps import of_vit, overlay_tile, selected, smoothed_tile
-from .mosaic import Heading, Tile, key_of_overlays, mosaic, photo_of
+from .maps import of_vit, overlay_tile, photo_tile, selected, smoothed_tile
+from .mosaic import Heading, Tile, key_of_overlays, mosaic
 from .names import caption, layer_title, method_title, model_title
 from .page import styled
 from .palette import FAMILIES
@@ -40,8 +40,7 @@ def grid_overlays(findings: Findings, at: Setting) -> Figure:
     tiles: dict[tuple[int, int], Tile] = {}
     for row, scene in enumerate(scenes):
         target = scene.side, scene.cell
-        photo = _photo(findings, [cell[row] for cell in cells], at)
-        tiles[row, 0] = Tile(photo.picture, target)
+        tiles[row, 0] = photo_tile(findings, [cell[row] for cell in cells], target)
         for column, cell in enumerate(cells, 1):
             tiles[row, column] = overlay_tile(findings.certified(cell[row], at.tau), target)
     rows = [Heading(scene.name) for scene in scenes]
@@ -60,7 +59,7 @@ def _overlays(findings: Findings, at: Setting) -> Figure:
     rows, tiles = list[Heading](), dict[tuple[int, int], Tile]()
     for number in range(len(scenes)):
         top = len(rows)
-        tiles[top, 0] = _photo(findings, [cell[number] for cell in cells], at)
+        tiles[top, 0] = photo_tile(findings, [cell[number] for cell in cells])
         name = scenes[number].name
         for column, cell in enumerate(cells, 1):
             found = findings.certified(cell[number], at.tau)
@@ -88,14 +87,6 @@ def _columns(findings: Findings, methods: tuple[str, ...], first: str) -> list[H
         for method, family in zip(methods, families, strict=True)
     ]
     return [Heading(first), *headings]
-
-
-def _photo(findings: Findings, jobs: list[Job], at: Setting) -> Tile:
-    """The photograph, from the first job that is finished."""
-    for job in jobs:
-        if (votes := findings.study.store.load_votes(job)) is not None:
-            return Tile(photo_of(votes.photo, votes.size))
-    return Tile(None)
 
 
 def _layers(findings: Findings, at: Setting) -> str:

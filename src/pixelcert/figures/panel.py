@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from ..certificate import Certificate
 from ..statistics import rounded_down
-from .palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours, paint_labels, paint_overlay
+from .palette import ABSTAINED, INK, RADIUS_MAP, SOFT, ZERO, Colour, level_colours, paint_labels, paint_overlay
 
 _COLUMNS = 4
 _PANEL, _GAP, _MARGIN = 2.4, 0.16, 0.14  # inches
 _HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 1.03, 0.46
-_INK, _SOFT = "#222222", "#666666"
 
 
 def certificate_panel(certificate: Certificate) -> Figure:
@@ -75,10 +74,10 @@ def _draw(
     for spine in axes.spines.values():
         spine.set(color="#dddddd", linewidth=0.6)
     axes.annotate(
-        title, (0, 1), (0, 15), "axes fraction", textcoords="offset points", fontsize=10, color=_INK, parse_math=False
+        title, (0, 1), (0, 15), "axes fraction", textcoords="offset points", fontsize=10, color=INK, parse_math=False
     )
     axes.annotate(
-        detail, (0, 1), (0, 5), "axes fraction", textcoords="offset points", fontsize=7.2, color=_SOFT, parse_math=False
+        detail, (0, 1), (0, 5), "axes fraction", textcoords="offset points", fontsize=7.2, color=SOFT, parse_math=False
     )
 
 
@@ -100,7 +99,7 @@ def _draw_radius_map(axes: Axes, certificate: Certificate, level: float) -> None
     axes.set_facecolor(ABSTAINED)
     bar = axes.inset_axes((1.03, 0.0, 0.03, 1.0))
     axes.figure.colorbar(axes.images[0], cax=bar)
-    bar.tick_params(labelsize=7, color=_SOFT, labelcolor=_SOFT)
+    bar.tick_params(labelsize=7, color=SOFT, labelcolor=SOFT)
 
 
 def _write_title(figure: Figure, certificate: Certificate) -> None:
@@ -110,7 +109,7 @@ def _write_title(figure: Figure, certificate: Certificate) -> None:
     parts = [source.image_name, f"{source.method}{layer if source.layer else ''}{model}"]
     title = "   ".join(part for part in parts if part)
     x, y = _MARGIN / figure.get_figwidth(), 1 - 0.13 / figure.get_figheight()
-    figure.text(x, y, title, fontsize=11, color=_INK, va="top", weight="bold", parse_math=False)
+    figure.text(x, y, title, fontsize=11, color=INK, va="top", weight="bold", parse_math=False)
 
 
 def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float, Colour]) -> None:
@@ -130,9 +129,9 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
         fontsize=8,
         frameon=False,
     )
-    figure.text(x, 0.42 * inch, _settings(certificate), fontsize=8, color=_SOFT, va="bottom")
+    figure.text(x, 0.42 * inch, _settings(certificate), fontsize=8, color=SOFT, va="bottom")
     promise = textwrap.fill(certificate.promise, 160)  # two lines at most
-    figure.text(x, 0.38 * inch, promise, fontsize=8, color=_SOFT, va="top")
+    figure.text(x, 0.38 * inch, promise, fontsize=8, color=SOFT, va="top")
 
 
 def _settings(certificate: Certificate) -> str:

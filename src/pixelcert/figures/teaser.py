@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ..plan import Sign
 from .findings import Findings, Setting
-from .maps import overlay_tile, selected
-from .mosaic import Tile, draw_tile, key_of_overlays, photo_of
+from .maps import overlay_tile, photo_tile, selected
+from .mosaic import Tile, draw_tile, key_of_overlays
 from .names import caption, layer_title, method_title, model_title
 from .page import Page, styled
 from .palette import ATTRIBUTION, FAMILIES, SOFT
@@ -40,6 +40,7 @@ def teaser(findings: Findings, at: Setting) -> Figure:
     )
     for left, title in zip(lefts, _TITLES, strict=True):
         page.text(float(left), _TOP - 0.22, title, fontsize=7.5, va="bottom")
+    photo = photo_tile(findings, [cell[number] for cell in cells])
     middle = (row_height - 0.14 - _SIZE) / 2
     for row, (method, cell) in enumerate(zip(methods, cells, strict=True)):
         top, job = _TOP + row * row_height, cell[number]
@@ -49,7 +50,6 @@ def teaser(findings: Findings, at: Setting) -> Figure:
         page.text(0, top + fan / 2 + 0.05, layer, fontsize=6.8, color=SOFT, va="top")
         found = findings.certified(job, at.tau)
         missing = Tile(None)
-        photo = missing if found is None else Tile(photo_of(found.votes.photo, found.votes.size))
         maps = [] if found is None else [shown(one, job.plan.sign) for one in findings.noisy_maps(job, _SAMPLES)]
         tiles = [Tile(one, cmap=ATTRIBUTION) for one in maps] or [missing] * (1 + _SAMPLES)
         draw_tile(page.axes(float(lefts[0]), top + middle, _SIZE, _SIZE), photo)
@@ -63,7 +63,10 @@ def teaser(findings: Findings, at: Setting) -> Figure:
 
 
 _TITLES = ("image x", "(a) explanation h(x)", "(b) under noise, h(x + ε)", "(c) certified")
-_NOTE = "(c) shows the pixels that provably remain in the top K % within R; the smallest K is on top."
+_NOTE = (
+    "(c) shows the pixels that keep their majority under noise, in the top K %, for every change of the image below R, "
+    "with confidence 1-α; the smallest K is on top."
+)
 
 
 def shown(attribution: NDArray[Any], sign: Sign) -> NDArray[np.float64]:
