@@ -40,14 +40,14 @@ def photograph(page: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
 
-        desk = open_page(browser, page, 1280, 1110)
+        desk = open_page(browser, page, 1280, 1190)
         desk.hover("#first canvas.pixels")
         save(desk.screenshot(), "page-desktop.png")
 
         phone = open_page(browser, page, 390, 920, has_touch=True, is_mobile=True, device_scale_factor=2)
         save(phone.screenshot(), "page-phone.png")
 
-        dark = open_page(browser, page, 1280, 1330, color_scheme="dark")
+        dark = open_page(browser, page, 1280, 1370, color_scheme="dark")
         dark.check("#compare")
         dark.wait_for_selector("#agreement-table td")
         save(dark.screenshot(), "page-dark.png")

@@ -5,6 +5,8 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,6 +19,7 @@ from small_studies import small_study
 
 import pixelcert as pc
 from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours
+from pixelcert.figures.registry import FIGURES
 from pixelcert.report import write_page, write_study_page
 from pixelcert.report.data import palette
 from pixelcert.report.serve import PageServer
@@ -174,8 +177,25 @@ def test_photograph_is_under_the_map(make_votes, visit, tmp_path):
     assert (pixels_of(page) == votes.photo).all()
     slide(page, "opacity", 50)
     choose(page, 25, 0.75)
-    mixed = (votes.photo.astype(int) + painted(votes.certify().labels[25], 25)) / 2
+    lightened = (votes.photo.astype(int) + 255) / 2
+    mixed = (lightened + painted(votes.certify().labels[25], 25)) / 2
     assert np.abs(pixels_of(page) - mixed).max() <= 2
+
+
+def test_labels_stay_apart_over_black_and_over_white(make_votes, visit, tmp_path):
+    votes = simulate(make_votes)
+    labels = votes.certify().labels[25]
+    seen: dict[int, list[NDArray[np.uint8]]] = {1: [], 0: [], pc.ABSTAIN: []}
+    for name, shade in (("black", 0), ("white", 255)):
+        photo = np.full((*SIZE, 3), shade, np.uint8)
+        page = visit(write_page(tmp_path / f"{name}.html", [replace(votes, photo=photo)]).page)
+        choose(page, 25, 0.75)  # at the opacity with which the page opens
+        picture = pixels_of(page).astype(int)
+        for label, colours in seen.items():
+            colours += list(picture[labels == label])
+    for one, other in ((1, 0), (1, pc.ABSTAIN), (0, pc.ABSTAIN)):
+        apart = np.abs(np.array(seen[one])[:, None] - np.array(seen[other])[None]).max(axis=2)
+        assert apart.min() > 25, (one, other)
 
 
 def test_radius_view_shows_the_radius_map(make_votes, visit, tmp_path):
@@ -225,12 +245,16 @@ def test_sliders_obey_the_keyboard_and_stop_where_n_does_not_reach(make_votes, v
 def expected_words(votes: pc.Votes, row: int, column: int, level: float, tau: float) -> list[str]:
     place = votes.index(level)
     label = votes.certify(tau).labels[level][row, column]
+    within, own = rounded_down(votes.certify(tau).radius), votes.radius_map(level)[row, column]
     return [
         f"Row {row + 1}, column {column + 1}",
         f"{votes.ones[place, row, column]} votes in the top {level} %",
         f"{votes.zeros[place, row, column]} outside",
-        {1: "robustly in", 0: "robustly out", -1: "no promise"}[int(label)],
-        f"own radius {rounded_down(votes.radius_map(level)[row, column])}".removesuffix(".0000"),
+        {1: f"robustly in within R = {within}", 0: f"robustly out within R = {within}", -1: "no promise"}[int(label)],
+        f"own radius {rounded_down(own)} ({rounded_down(255 * own, 1)} grey levels on one value)"
+        if own
+        else "radius 0",
+        "hold for all τ at once, with an α of their own: so one can be smaller than the R of a certified label",
     ]
 
 
@@ -250,6 +274,50 @@ def test_pixel_under_the_pointer_is_described(make_votes, visit, tmp_path):
         page.mouse.move(*point_at(page, row, column).values())
         for words in expected_words(votes, row, column, 25, 0.75):
             assert words in page.inner_text("#pixel")
+    page.check("input[value=radius]")
+    page.mouse.move(*point_at(page, 13, 27).values())
+    assert "own radius" in page.inner_text("#pixel")
+    assert "At τ" not in page.inner_text("#pixel")
+
+
+def test_words_are_of_the_majority_and_of_what_it_needs(make_votes, visit, tmp_path):
+    votes = simulate(make_votes, predictions=np.array([99, 1], np.int32))
+    page = visit(write_page(tmp_path / "report.html", [votes]).page)
+    assert "in 99 of 100 noisy copies (certified)." in page.inner_text("#answer")
+    assert "majorities" in page.inner_text("#lead")
+    assert "deterministic and sees the noisy image alone" in page.inner_text("main")
+    assert "Trying many K, τ, methods or images" in page.inner_text("main")
+    page.check("input[value=radius]")
+    assert "majority label" in page.inner_text("#lead")
+    for view in ("radius", "smoothed"):  # the prediction's verdict shares α with the labels at τ
+        page.check(f"input[value={view}]")
+        assert page.inner_text("#answer").endswith("in 99 of 100 noisy copies.")
+
+
+def test_labels_without_correction_promise_nothing(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(2)]
+    page = visit(write_page(tmp_path / "report.html", votes, correction="none").page)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    page.hover("#first canvas.pixels")
+    with written_words(page) as words:
+        page.evaluate("() => { compose(); }")
+    for text in (page.inner_text("body"), words()):
+        assert not re.search("robustly|Guaranteed|α|confidence 99|R = ", text)
+        assert "not corrected for many pixels: for study only" in text
+    assert page.is_hidden("#guaranteed")
+
+
+def test_tau_chosen_after_looking_is_remarked(make_votes, visit, tmp_path):
+    page = visit(write_page(tmp_path / "report.html", [simulate(make_votes)], tau=0.7).page)
+    assert page.inner_text("#beforehand") == ""
+    choose(page, 25, 0.75)
+    assert page.inner_text("#beforehand").startswith("τ = 0.7 was set beforehand.")
+    with written_words(page) as words:
+        page.evaluate("() => { compose(); }")
+    assert "τ = 0.7 was set beforehand." in words()
+    page.check("input[value=radius]")
+    assert page.inner_text("#beforehand") == ""
 
 
 def test_pixel_is_described_when_tapped(make_votes, visit, tmp_path):
@@ -333,6 +401,72 @@ def test_second_map_with_too_few_samples_abstains_and_says_why(make_votes, visit
     assert page.inner_text("#agreement-text") == "No pixel is certified in both maps."
 
 
+@contextmanager
+def written_words(page: Any) -> Iterator[Callable[[], str]]:
+    """What is written on canvases meanwhile, in one line."""
+    page.evaluate(
+        """() => {
+          globalThis.written = [];
+          const plain = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...where) {
+            globalThis.written.push(text);
+            plain.call(this, text, ...where);
+          };
+        }"""
+    )
+    yield lambda: " ".join(page.evaluate("() => globalThis.written"))
+
+
+def test_maps_of_two_noises_each_say_their_own_numbers(make_votes, visit, tmp_path):
+    votes = [simulate(make_votes, n=n, sigma=sigma) for n, sigma in ((100, 0.15), (120, 0.25))]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    choose(page, 25, 0.75)
+    certificates = [one.certify() for one in votes]
+    numbers = [
+        f"R = {rounded_down(certificate.radius)}, σ = {sigma}, n = {n}"
+        for certificate, sigma, n in zip(certificates, (0.15, 0.25), (100, 120), strict=True)
+    ]
+    with written_words(page) as words:
+        page.evaluate("() => { compose(); }")
+    for figure, own, certificate in zip(("first", "second"), numbers, certificates, strict=True):
+        caption = page.inner_text(f"#{figure} figcaption")
+        assert own in caption
+        assert "cat.png" in caption
+        assert certificate.promise in page.inner_text("#promise")
+        assert f"R = {rounded_down(certificate.radius)}" in page.inner_text("#radius-text")
+        assert words().count(own) == 2, "above the map, and among the settings"
+        assert certificate.promise in words()
+        assert f"σ = {certificate.votes.plan.sigma}, n = " in page.inner_text("#facts")
+    lines = page.inner_text("#promise").splitlines()
+    assert ["Noise σ 0.15" in lines[0], "Noise σ 0.25" in lines[1]] == [True, True], "each under its own name"
+
+
+def test_maps_are_compared_with_others_of_the_very_same_image(make_votes, visit, tmp_path):
+    sources = [("ab" * 32, "grad"), ("cd" * 32, "grad"), ("ab" * 32, "lrp")]
+    votes = [
+        simulate(make_votes, seed, source={"image": image, "method": method})
+        for seed, (image, method) in enumerate(sources)
+    ]
+    page = visit(write_page(tmp_path / "report.html", votes).page)
+    slide(page, "opacity", 100)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    choose(page, 25, 0.75)
+    assert (pixels_of(page, "second") == painted(votes[2].certify().labels[25], 25)).all()
+    assert page.locator("#other-choices select").count() == 0, "there is one other map, and no choice"
+    page.get_by_label("Method", exact=True).select_option(label="lrp")
+    wait_until(page, lambda: "lrp" in page.inner_text("#first figcaption"))
+    assert "grad" in page.inner_text("#second figcaption")
+    page.get_by_label("Image", exact=True).select_option(label="cat.png (30 × 40, cdcdcdcdcdcd)")
+    wait_until(page, lambda: page.is_hidden("#second"))
+    assert page.is_disabled("#compare")
+    assert (pixels_of(page) == painted(votes[1].certify().labels[25], 25)).all()
+    page.get_by_label("Image", exact=True).select_option(label="cat.png (30 × 40, abababababab)")
+    wait_until(page, lambda: page.is_visible("#second"))
+
+
 def test_choices_lead_to_the_votes_they_name(make_votes, visit, tmp_path):
     votes = {
         (image, method, sigma): simulate(
@@ -375,7 +509,7 @@ def test_saved_picture_holds_the_map(make_votes, visit, tmp_path):
         page.click("#save")
     assert download.value.suggested_filename == "cat.png-method_0-final-labels-K25-tau0.7.png"
     saved = np.asarray(Image.open(io.BytesIO(Path(download.value.path()).read_bytes())).convert("RGB"))
-    factor, margin, top = 480 // max(SIZE), 24, 64
+    factor, margin, top = 480 // max(SIZE), 24, 84
     width = factor * SIZE[1]
     for place, one in enumerate(votes):
         left = margin + place * (width + margin)
@@ -457,6 +591,43 @@ def test_page_without_its_folder_says_so(make_votes, browser, tmp_path):
     page.close()
 
 
+def test_map_that_does_not_load_leaves_nothing_of_the_one_before(make_votes, browser, tmp_path):
+    votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(3)]
+    written = write_page(tmp_path / "report.html", votes, limit=0)
+    page = browser.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(written.page.as_uri())
+    page.wait_for_selector("#first .key > *")
+    lost = page.evaluate("() => index.entries[1].counts")
+    (written.folder / f"{lost}.js").unlink()
+    method = page.get_by_label("Method", exact=True)
+    method.select_option(label="method 1")
+    page.wait_for_selector("#trouble:visible")
+    page.hover("#first canvas.pixels")
+    slide(page, "level", 0)
+    slide(page, "tau", 3)
+    page.check("input[value=radius]")
+    page.check("input[value=labels]")
+    assert "cannot be shown" in page.inner_text("#trouble")
+    assert (pixels_of(page) == 0).all()
+    assert page.inner_text("#first figcaption") + page.inner_text("#first .key") + page.inner_text("#promise") == ""
+    assert page.is_disabled("#save")
+    method.select_option(label="method 2")
+    page.wait_for_selector("#trouble", state="hidden")
+    slide(page, "opacity", 100)
+    choose(page, 25, 0.75)
+    assert (pixels_of(page) == painted(votes[2].certify().labels[25], 25)).all()
+    page.check("#compare")  # its second map is the lost one again, once it comes to that
+    page.wait_for_selector("#agreement-table td")
+    page.get_by_label("Method", exact=True).last.select_option(label="method 1")
+    page.wait_for_selector("#trouble:visible")
+    page.uncheck("#compare")
+    page.wait_for_selector("#trouble", state="hidden")
+    assert errors == []
+    page.close()
+
+
 # ── Studies and servers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -465,7 +636,9 @@ def test_study_shows_its_table_and_figures(visit, tmp_path):
     study.run(device="cpu")
     (study.folder / "figures").mkdir()
     Image.new("RGB", (30, 20), "red").save(study.folder / "figures" / "certified_by_method.png")
+    Image.new("RGB", (30, 20), "blue").save(study.folder / "figures" / "tradeoff.png")
     page = visit(write_study_page(tmp_path / "report.html", study).page)
+    page.get_by_alt_text(f"Figure of the study: {FIGURES['tradeoff'].about}").wait_for()
     rows = page.locator("#study-table tbody tr").all_inner_texts()
     assert sorted(row.split("\t")[2] for row in rows) == ["grad", "ixg"]
     image = page.get_by_alt_text("Figure of the study: certified by method")
@@ -510,7 +683,8 @@ def test_study_of_100_images_and_24_settings_opens_at_once(make_votes, visit, tm
         for number in range(100):
             for place, (method, layer) in enumerate(settings):
                 rolled = {name: np.roll(getattr(some, name), 24 * number + place, -1) for name in ("ones", "zeros")}
-                about = {"image_name": f"{number:03}.jpg", "method": method, "layer": layer, "target": number}
+                about = {"image_name": f"{number:03}.jpg", "image": f"{number:064x}", "target": number}
+                about |= {"method": method, "layer": layer}
                 yield make_votes(LEVELS, size, photo=np.roll(some.photo, number, 0), source=about, **rolled)
 
     written = write_page(tmp_path / "report.html", all_votes(), limit=100_000)

@@ -136,6 +136,21 @@ def test_lists_are_shown_where_they_decide_something(make_votes, tmp_path):
     assert not {"Class", "Digest of the image"} & set(facets_of(tmp_path, *votes, of_dog)[0])
 
 
+def test_images_of_one_name_are_told_apart_by_digest_and_size(make_votes, tmp_path):
+    others = [make_votes(source={"image": "ef" * 32}), make_votes(size=(8, 6)), make_votes(source={"method": "lrp"})]
+    votes = [make_votes(), *others, make_votes(source={"image_name": "dog.png", "image": "12" * 32})]
+    index = Index(Chunks(tmp_path), (), 0.001, None)
+    for one in votes:
+        index.add(Shown.of(one))
+    content = index.content()
+    assert [entry["image"] for entry in content["entries"]] == [0, 1, 2, 0, 3]
+    names = [content["facets"][0]["values"][entry["choices"][0]] for entry in content["entries"]]
+    cat, other, turned = (
+        f"cat.png ({about})" for about in ("6 × 8, " + "cd" * 6, "6 × 8, " + "ef" * 6, "8 × 6, " + "cd" * 6)
+    )
+    assert names == [cat, other, turned, cat, "dog.png"]
+
+
 def test_votes_that_nothing_tells_apart_are_numbered(make_votes, tmp_path):
     shown, choices = facets_of(tmp_path, make_votes(), make_votes(), make_votes(n=99))
     assert shown["Number"] == ["1", "2"]
@@ -269,6 +284,19 @@ def test_study_is_shown_with_its_summary_and_figures(study, tmp_path, named_by):
     (line,) = [line for line in tables[0]["lines"] if line["names"] == ["tiny", "input", "ixg"]]
     assert line["cells"][0].startswith(f"{means:.1f} ±")
     assert [figure["name"] for figure in index["study"]["figures"]] == ["one figure"]
+    assert [figure["about"] for figure in index["study"]["figures"]] == ["one figure"]
+
+
+def test_summary_says_where_n_does_not_reach(tmp_path):
+    study = small_study(tmp_path, methods=["grad", "ixg"], tau=[0.6, 0.9])
+    study.run(device="cpu")
+    tables = read(write_study_page(tmp_path / "report.html", study).page).index["study"]["tables"]
+    for table in tables:
+        beyond = "τ = 0.9" in table["caption"]
+        for line in table["lines"]:
+            assert (line["cells"][0] == "out of reach") == beyond
+            assert any("#" in cell for cell in line["cells"]) != beyond
+            assert bool(line["cells"][-1]) != beyond
 
 
 def test_folder_without_a_study_is_refused(tmp_path):

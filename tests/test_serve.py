@@ -64,6 +64,37 @@ def test_page_and_chunks_are_served(server):
         assert headers["Content-Type"].startswith("text/javascript")
 
 
+def test_page_written_anew_is_served_with_its_new_chunks(server, make_votes):
+    page = page_of(server)
+    assert ask(server)[0] == 200
+    folder = write_page(page, [make_votes(n=80)], limit=0).folder
+    (chunk,) = [file for file in folder.glob("counts-*.js") if not file.is_symlink()]
+    assert ask(server)[1] == page.read_bytes()
+    assert ask(server, f"/report_files/{chunk.name}")[:2] == (200, chunk.read_bytes())
+    page.write_text("no page any more")
+    assert ask(server)[0] == 404
+
+
+def test_link_to_a_page_is_followed_at_the_start_and_not_later(make_votes, tmp_path):
+    written = write_page(tmp_path / "report.html", [make_votes()], limit=0)
+    link = tmp_path / "latest.html"
+    link.symlink_to(written.page)
+    (tmp_path / "secret.txt").write_text("secret")
+    with PageServer(link) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            assert ask(server)[:2] == (200, written.page.read_bytes())
+            (chunk,) = written.folder.iterdir()
+            assert ask(server, f"/report_files/{chunk.name}")[0] == 200
+            written.page.unlink()
+            written.page.symlink_to(tmp_path / "secret.txt")
+            assert ask(server)[0] == 404
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_head_is_get_without_a_body(server):
     status, body, headers = ask(server, method="HEAD")
     assert (status, body) == (200, b"")

@@ -40,6 +40,7 @@ class Index:
         self._tests: list[dict[str, Any]] = []
         self._test_of: dict[tuple[Any, ...], int] = {}
         self._photos: dict[str, str] = {}
+        self._images: dict[tuple[str, tuple[int, int]], int] = {}
         self._entries: list[dict[str, Any]] = []
         self._choices: list[dict[str, str]] = []
 
@@ -49,13 +50,26 @@ class Index:
         votes.require_complete()
         photo = None if votes.photo is None else self._find_photo(votes.photo)
         counts = self._chunks.add("counts", pack(shown, levels))
-        self._entries.append({"test": self._find_test(votes), "counts": counts, "photo": photo})
+        image = self._images.setdefault((votes.provenance.image, votes.size), len(self._images))
+        self._entries.append({"image": image, "test": self._find_test(votes), "counts": counts, "photo": photo})
         self._choices.append(shown.choices)
 
     def content(self) -> dict[str, Any]:
-        facets, chosen = _facets(self._choices)
+        facets, chosen = _facets(self._with_own_image_names())
         entries = [{**entry, "choices": values} for entry, values in zip(self._entries, chosen, strict=True)]
         return {"facets": facets, "entries": entries, "tests": self._tests, "palette": palette()}
+
+    def _with_own_image_names(self) -> list[dict[str, str]]:
+        """Choices in which no two images, by digest and size, have the same name: only maps of one may be compared."""
+        images = [entry["image"] for entry in self._entries]
+        of_name: dict[str, set[int]] = {}
+        for image, choice in zip(images, self._choices, strict=True):
+            of_name.setdefault(choice["Image"], set()).add(image)
+        about = [f"{height} × {width}, {digest[:12]}" for digest, (height, width) in self._images]
+        return [
+            choice if len(of_name[name := choice["Image"]]) == 1 else {**choice, "Image": f"{name} ({about[image]})"}
+            for image, choice in zip(images, self._choices, strict=True)
+        ]
 
     def _find_photo(self, photo: NDArray[np.uint8]) -> str:
         """Each photograph is encoded once, which takes longer than all else."""

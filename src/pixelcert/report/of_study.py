@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
+from ..figures.registry import FIGURES
 from ..study.resolved import FILE, Resolved
 from ..study.results import Means, Row, rows
+from ..study.settings import Settings
 from ..study.store import Store
 from ..study.study import Study
 from ..study.summary import MEASURES, Line, summarise
@@ -48,23 +50,39 @@ def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
         "columns": [f"{measure.title}{' (less is better)' if measure.best < 0 else ''}" for measure in MEASURES],
         "tables": list(_tables(study)),
         "figures": [
-            {"name": path.stem.replace("_", " ").replace("-", " "), "chunk": chunks.add("figure", data)}
+            {**_name_figure(path.stem), "chunk": chunks.add("figure", data)}
             for path in sorted((study.folder / "figures").glob("*.png"))
             if (data := path.read_bytes()).startswith(_PNG)
         ],
     }
 
 
+def _name_figure(stem: str) -> dict[str, str]:
+    """A figure's name, and what it shows for those who do not see it."""
+    name = stem.replace("_", " ").replace("-", " ")
+    return {"name": name, "about": FIGURES[stem].about if stem in FIGURES else name}
+
+
 def _tables(study: Study) -> Iterator[dict[str, Any]]:
     """A summary for each point of the study at which something was measured, the study's usual point first."""
     means = _means(study, study.store)
     settings, usual = study.settings, study.setting()
+    sizes = {(job.model.label, job.scene.kind): job.size for job in study.jobs()}
     axes = (settings.sigma, settings.n, settings.presets, settings.tau, sorted(settings.levels, reverse=True))
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
     for point in sorted(points, key=lambda point: point != usual):
         if lines := summarise(means, **point):
             caption = ", ".join(f"{_SYMBOLS.get(name, name)} = {_in_words(name, v)}" for name, v in point.items())
-            yield {"caption": caption, "lines": [_line(line) for line in lines]}
+            beyond = _out_of_reach(settings, point, sizes)
+            yield {"caption": caption, "lines": [_line(line, beyond) for line in lines]}
+
+
+def _out_of_reach(
+    settings: Settings, point: Mapping[str, Any], sizes: Mapping[tuple[str, str], int]
+) -> set[tuple[str, str]]:
+    """(model, kind of scene) whose maps have too many pixels for n to certify any of them at this point's τ."""
+    plan = settings.plans()[point["preset"], point["sigma"], point["n"]]
+    return {which for which, size in sizes.items() if settings.fewest_samples(plan, point["tau"], size**2)}
 
 
 def _means(study: Study, store: Store) -> list[Row]:
@@ -78,16 +96,21 @@ def _in_words(name: str, value: Any) -> str:
     return f"{value:g} %" if name == "level" else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _line(line: Line) -> dict[str, Any]:
-    cells = [_cell(line.means.get(measure.metric), measure.metric, line.ranks) for measure in MEASURES]
-    rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
+def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
+    """Cells and mean rank; where nothing can be certified, all methods are equal, and none has a rank."""
+    reached = {measure.metric for measure in MEASURES if (line.model, measure.scene) not in beyond}
+    ranks = {metric: rank for metric, rank in line.ranks.items() if metric in reached}
+    cells = [_cell(line.means.get(m.metric), m.metric, ranks, m.metric in reached) for m in MEASURES]
+    rank = f"{sum(ranks.values()) / len(ranks):.1f}" if ranks else ""
     return {"names": [line.model, line.layer, line.method], "cells": [*cells, rank]}
 
 
-def _cell(row: Row | None, metric: str, ranks: Mapping[str, int]) -> str:
+def _cell(row: Row | None, metric: str, ranks: Mapping[str, int], reached: bool) -> str:
     """A mean with its 95 % half-width and rank, for a person."""
     if row is None or row["count"] == 0:
         return "not measured"
+    if not reached:
+        return "out of reach"
     if row["mean"] is None:
         return "undefined"
     digits = 1 if metric == "certified" else 3

@@ -5,10 +5,14 @@
 const index = JSON.parse(document.getElementById("index").textContent);
 const ABSTAIN = -1;
 const KEPT = 32; // maps kept unpacked: a study has thousands
+const WASH = 0.55; // how far a photograph is lightened below a map: black is then lighter than half of white
 const element = (id) => document.getElementById(id);
+const HINT = element("pixel").textContent;
+const CORRECTED = index.tests.every(({ correction }) => correction !== "none"); // else no label carries a promise
 
 const state = {
-  first: null, // the entry shown, and its counts once they are there
+  wanted: [null, null], // the entries asked for
+  first: null, // one of them with its counts, once they are there
   second: null,
   comparing: false,
   level: null, // K
@@ -180,18 +184,23 @@ const largestRadius = (...maps) => Math.max(...maps.map((map) => map.test.radii[
 
 const VIEWS = {
   labels: {
-    name: "certified map", paint: paintLabels, key: showShares, promise: promiseOfLabels,
-    lead: "Coloured pixels robustly belong to the top K\u00a0% of the explanation, white ones robustly do not, and grey " +
-      "ones carry no promise.",
+    name: CORRECTED ? "certified map" : "map without correction",
+    paint: paintLabels, key: showShares, promise: promiseOfLabels,
+    lead: CORRECTED
+      ? "Most noisy copies have the coloured pixels in the top K\u00a0% of their explanation and the white ones " +
+        "outside, and no change of the image below R turns these majorities round. Grey pixels carry no promise."
+      : "Coloured pixels passed a test of their own as inside the top K\u00a0% of the explanation, white ones as " +
+        "outside. It was not corrected for many pixels: for study only.",
   },
   radius: {
     name: "radius map", paint: paintRadii, key: showRadii, promise: ({ radiusPromise }) => radiusPromise,
-    lead: "Each pixel's colour says how far the image may change before its label could. Grey pixels carry no promise.",
+    lead: "Each pixel has a majority label: in the top K\u00a0% of most noisy copies' explanations, or outside. Its " +
+      "colour says below which change of the image that majority cannot turn. Grey pixels carry no promise.",
   },
   smoothed: {
     name: "smoothed map", paint: paintSmoothed, key: showSmoothed,
     promise: () => "This view shows what was counted. It promises nothing: see the other two.",
-    lead: "The darker a pixel, the more often it was in the top K\u00a0% of the explanation.",
+    lead: "The darker a pixel, the more of the noisy copies had it in the top K\u00a0% of their explanation.",
   },
 };
 
@@ -230,13 +239,19 @@ function picture(map, level) {
   return canvas;
 }
 
-/** The photograph with the map over it, one pixel for one pixel. */
+/** The photograph with the map over it, one pixel for one pixel. It is lightened, for over plain black white looks as
+    grey does over white, and two labels would be one. */
 function draw(canvas, map, level) {
   [canvas.height, canvas.width] = map.size;
   const context = canvas.getContext("2d");
   context.fillStyle = "#ececec"; // where there is no photograph
   context.fillRect(0, 0, canvas.width, canvas.height);
-  if (map.photo) context.drawImage(map.photo, 0, 0, canvas.width, canvas.height);
+  if (map.photo) {
+    context.drawImage(map.photo, 0, 0, canvas.width, canvas.height);
+    context.globalAlpha = Math.min(WASH, state.opacity); // alone it is left as it is
+    context.fillStyle = "#ffffff";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+  }
   context.globalAlpha = state.opacity;
   context.drawImage(picture(map, level), 0, 0);
 }
@@ -246,6 +261,30 @@ function draw(canvas, map, level) {
 const shownMaps = () => [state.first, state.comparing ? state.second : null].filter(Boolean);
 
 const titleOf = ({ entry }) => `${choiceOf(entry, 2)} at ${choiceOf(entry, 3)}, ${choiceOf(entry, 1)}`;
+
+/** A name that no other map shown has: where method, layer and model are the same, what else was chosen. */
+function nameOf(map) {
+  const others = shownMaps().filter((other) => other !== map);
+  const differs = (place) => others.some(({ entry }) => entry.choices[place] !== map.entry.choices[place]);
+  const more = index.facets.map(({ name, shown }, place) =>
+    place > 3 && shown && differs(place) ? `, ${name} ${choiceOf(map.entry, place)}` : "");
+  return titleOf(map) + more.join("");
+}
+
+/** R where it is promised, σ and n: maps side by side may differ in all of them. */
+function numbersOf({ test }) {
+  const { radius, steps } = test.taus[state.tau];
+  const within = state.view === "labels" && CORRECTED && steps ? `R = ${roundedDown(radius)}, ` : "";
+  return `${within}σ = ${test.sigma}, n = ${test.n}`;
+}
+
+/** What is said of the maps: once if it is the same of all, else under the name of each. */
+function ofEach(textOf) {
+  const maps = shownMaps();
+  const said = maps.map(textOf);
+  if (new Set(said).size === 1) return said[0];
+  return said.map((text, i) => text && `${nameOf(maps[i])}: ${text}`).filter(Boolean).join("\n");
+}
 
 function buildFigure(figure) {
   const canvas = make("canvas", { className: "pixels", tabIndex: 0 });
@@ -263,15 +302,25 @@ function buildFigure(figure) {
 function showFigure(figure, map) {
   const level = nearest(map, state.level);
   const canvas = figure.querySelector("canvas.pixels");
-  const about = make("span", { textContent: `explains ${map.target}, ${VIEWS[state.view].name}, K = ${level} %` });
-  figure.querySelector("figcaption").replaceChildren(titleOf(map), about);
+  const line = (textContent) => make("span", { textContent });
+  figure.querySelector("figcaption").replaceChildren(
+    titleOf(map),
+    line(`${choiceOf(map.entry, 0)}, explains ${map.target}, ${VIEWS[state.view].name}`),
+    line(`K = ${level} %, ${numbersOf(map)}`),
+  );
   draw(canvas, map, level);
-  const what = `${VIEWS[state.view].name} of ${choiceOf(map.entry, 0)} by ${titleOf(map)}, top ${level} %`;
+  const what = `${VIEWS[state.view].name} of ${choiceOf(map.entry, 0)} by ${nameOf(map)}, top ${level} %`;
   canvas.setAttribute("aria-label", `${what}. Arrow keys move from pixel to pixel.`);
   figure.querySelector(".key").replaceChildren(...VIEWS[state.view].key(map, level));
 }
 
-const WORDS = { ones: "robustly in", zeros: "robustly out", abstained: "no promise" };
+const WORDS = CORRECTED
+  ? { ones: "robustly in", zeros: "robustly out", abstained: "no promise" }
+  : { ones: "in", zeros: "out", abstained: "neither" };
+const NAMES = { 1: WORDS.ones, 0: WORDS.zeros, [ABSTAIN]: WORDS.abstained };
+
+const correctionOf = ({ correction }) => (CORRECTED ? correction : "not corrected for many pixels: for study only");
+const testInWords = (test) => (CORRECTED ? `α = ${test.alpha}, ${test.correction}` : correctionOf(test));
 
 /** The shares are the legend: what each colour means, and how much of the map it is. */
 function showShares(map, level) {
@@ -291,7 +340,7 @@ function showShares(map, level) {
   bar.setAttribute("aria-hidden", "true");
   const nearby = level === state.level ? "" : `These votes have no K = ${state.level} %: K = ${level} % is shown. `;
   const count = Number.isFinite(found.needed)
-    ? `${nearby}A label needed ${found.needed} of ${map.test.tested} votes (${map.test.correction}).`
+    ? `${nearby}A label needed ${found.needed} of ${map.test.tested} votes (${correctionOf(map.test)}).`
     : `${nearby}${outOfReach(map.test, state.tau)}`;
   return [make("ul", { className: "shares" }, ...items), bar, make("p", { className: "small", textContent: count })];
 }
@@ -315,7 +364,7 @@ function showRadii(map, level) {
   const middle = radii.length ? `, half of them of at least ${roundedDown(radii[radii.length >> 1])}` : "";
   const words = `${percent(radii.length, votes.ones.length)} of the pixels have a radius${middle}; grey: none.`;
   const top = roundedDown(largestRadius(...shownMaps()));
-  return scale((i) => index.palette.radius[i], "0", top, `${words} For all τ together.`);
+  return scale((i) => index.palette.radius[i], "0", top, `${words} Of the majority label, for all τ together.`);
 }
 
 function showSmoothed() {
@@ -338,7 +387,7 @@ const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowD
 
 function moveByKey(event) {
   const step = STEPS[event.key];
-  if (!step) return;
+  if (!step || !state.first) return;
   event.preventDefault();
   const [height, width] = state.first.size;
   const { x, y } = state.pixel ?? { x: (width >> 1) - step[0], y: (height >> 1) - step[1] };
@@ -348,6 +397,7 @@ function moveByKey(event) {
 }
 
 function lookAt(pixel) {
+  if (!state.first) return;
   state.pixel = pixel;
   showPixel();
 }
@@ -355,11 +405,22 @@ function lookAt(pixel) {
 function showPixel() {
   const maps = shownMaps();
   for (const [figure, map] of [["first", maps[0]], ["second", maps[1]]]) placeMarker(element(figure), map);
-  if (!state.pixel) return;
+  if (!state.pixel) {
+    element("pixel").textContent = HINT;
+    return;
+  }
   const { x, y } = state.pixel;
   const lines = maps.filter((map) => y < map.size[0] && x < map.size[1]).map((map) => describePixel(map, x, y));
-  element("pixel").textContent = [`Row ${y + 1}, column ${x + 1}`, ...lines].join("\n");
+  element("pixel").textContent = [`Row ${y + 1}, column ${x + 1}`, ...lines, ABOUT_RADII[state.view]].join("\n").trim();
 }
+
+const ABOUT_RADII = {
+  labels: CORRECTED
+    ? "Own radii hold for all τ at once, with an α of their own: so one can be smaller than the R of a certified label."
+    : "",
+  radius: "Own radii hold for all τ at once, with an α of their own.",
+  smoothed: "",
+};
 
 function placeMarker(figure, map) {
   const marker = figure.querySelector(".marker");
@@ -376,16 +437,32 @@ function describePixel(map, x, y) {
   const level = nearest(map, state.level);
   const votes = votesAt(map, level);
   const i = y * map.size[1] + x;
-  const label = certify(map, level, state.tau).labels[i];
   const neither = map.test.n - votes.ones[i] - votes.zeros[i];
   const counts = [`${votes.ones[i]} votes in the top ${level} %`, `${votes.zeros[i]} outside`];
   if (neither) counts.push(`${neither} neither`);
-  const verdict = { 1: "robustly in", 0: "robustly out", [ABSTAIN]: "no promise" }[label];
+  const name = state.second ? `${nameOf(map)}: ` : "";
+  return `${name}${counts.join(", ")}, of ${map.test.n}. ${VERDICTS[state.view](map, level, votes, i)}`.trim();
+}
+
+/** What is claimed of a pixel in each view: the label at τ and the own radius are claims apart, the counts are none. */
+const VERDICTS = {
+  labels: (map, level, votes, i) => `${labelInWords(map, level, i)}; ${ownRadius(map, votes, i)}.`,
+  radius: (map, level, votes, i) => `Majority label: ${ownRadius(map, votes, i)}.`,
+  smoothed: () => "",
+};
+
+function labelInWords(map, level, i) {
+  const label = certify(map, level, state.tau).labels[i];
+  const { tau, radius } = map.test.taus[state.tau];
+  const within = CORRECTED && label !== ABSTAIN ? ` within R = ${roundedDown(radius)}` : "";
+  const warning = CORRECTED ? "" : ` (${correctionOf(map.test)})`;
+  return `At τ = ${tau}: ${NAMES[label]}${within}${warning}`;
+}
+
+function ownRadius(map, votes, i) {
   const radius = radiusOf(map, votes, i);
-  const greys = radius > 0 ? ` (${roundedDown(255 * radius, 1)} grey levels)` : "";
-  const own = `own radius ${radius > 0 ? roundedDown(radius) : 0}${greys}`;
-  const name = state.comparing ? `${choiceOf(map.entry, 2)}: ` : "";
-  return `${name}${counts.join(", ")}, of ${map.test.n}. At τ = ${map.test.taus[state.tau].tau}: ${verdict}; ${own}.`;
+  const greys = radius > 0 ? ` (${roundedDown(255 * radius, 1)} grey levels on one value)` : "";
+  return `own radius ${radius > 0 ? roundedDown(radius) : 0}${greys}`;
 }
 
 // ── Choices ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -400,10 +477,10 @@ function findEntry(wishes, entries) {
   return left[0];
 }
 
-/** Lists for `entry`, each offering what those before it leave open. */
-function showChoices(box, entry, from, choose) {
+/** Lists for `entry`, each offering what those before it leave open of `entries`. */
+function showChoices(box, entry, entries, from, choose) {
   const active = document.activeElement?.id;
-  let left = index.entries;
+  let left = entries;
   const made = [];
   index.facets.forEach((facet, place) => {
     const open = [...new Set(left.map((other) => other.choices[place]))];
@@ -429,22 +506,28 @@ function choiceBox(prefix, facet, place, open, entry, choose) {
 
 let latest = 0; // loads that were overtaken are dropped
 
-/** Show `first`, and beside it the second map of the same image. */
+/** Show `first`, and beside it another map of the very same image. */
 async function goTo(first, second) {
   const mine = ++latest;
   const choose = (place, value) => goTo(findEntry(first.choices.with(place, value), index.entries), second);
-  showChoices(element("choices"), first, 0, choose);
-  const sameImage = index.entries.filter((entry) => entry.choices[0] === first.choices[0]);
-  const other = state.comparing ? findEntry((second ?? rivalOf(first, sameImage)).choices, sameImage) : null;
+  showChoices(element("choices"), first, index.entries, 0, choose);
+  const sameImage = index.entries.filter((entry) => entry.image === first.image);
+  const rivals = sameImage.filter((entry) => entry !== first);
+  const other = state.comparing && rivals.length ? rivalOf(first, second, sameImage, rivals) : null;
+  state.wanted = [first, other ?? second];
+  fitComparison(rivals.length > 0, other !== null);
   if (other) {
-    const chooseOther = (place, value) => goTo(first, findEntry(other.choices.with(place, value), sameImage));
-    showChoices(element("other-choices"), other, 1, chooseOther);
+    const chooseOther = (place, value) => goTo(first, findEntry(other.choices.with(place, value), rivals));
+    const from = new Set(rivals.map((entry) => entry.choices[0])).size > 1 ? 0 : 1; // an image may have two names
+    showChoices(element("other-choices"), other, rivals, from, chooseOther);
   }
   try {
     const maps = await Promise.all([mapOf(first), other && mapOf(other)]);
     if (mine !== latest) return;
     [state.first, state.second] = maps;
+    element("trouble").hidden = true;
     element("controls").inert = false;
+    element("save").disabled = false;
     fitControls();
     show();
   } catch (error) {
@@ -452,16 +535,38 @@ async function goTo(first, second) {
   }
 }
 
-/** Something to compare with: the next entry of the same image that is not this one. */
-function rivalOf(first, entries) {
-  const place = entries.indexOf(first);
-  return entries[(place + 1) % entries.length];
+/** Something to compare with: as asked, or the next entry of the same image; never the first one itself. */
+function rivalOf(first, second, sameImage, rivals) {
+  return second ? findEntry(second.choices, rivals) : sameImage[(sameImage.indexOf(first) + 1) % sameImage.length];
 }
 
+function fitComparison(possible, comparing) {
+  element("compare").disabled = !possible;
+  element("compare-text").textContent = possible ? "Compare with a second map" : "There is no other map of this image";
+  element("other-choices").hidden = !comparing;
+}
+
+/** Say what is wrong until something loads, and leave nothing of an earlier map under the new name. */
 function complain(error) {
   const remedy = index.folder ? ` Keep the folder ${index.folder} beside this page.` : "";
-  element("pixel").textContent = `This map cannot be shown (${error.message}).${remedy}`;
-  say(element("pixel").textContent);
+  [state.first, state.second] = [null, null];
+  for (const id of ["first", "second"]) blank(element(id));
+  for (const id of ["promise", "answer", "radius-text", "reach", "beforehand", "pixel"]) element(id).textContent = "";
+  element("facts").replaceChildren();
+  element("agreement").hidden = true;
+  element("save").disabled = true;
+  element("trouble").textContent = `This map cannot be shown (${error.message}).${remedy}`;
+  element("trouble").hidden = false;
+  say(element("trouble").textContent);
+}
+
+function blank(figure) {
+  const canvas = figure.querySelector("canvas.pixels");
+  canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+  canvas.setAttribute("aria-label", "No map");
+  figure.querySelector("figcaption").replaceChildren();
+  figure.querySelector(".key").replaceChildren();
+  figure.querySelector(".marker").hidden = true;
 }
 
 // ── Controls ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -496,17 +601,41 @@ function setTau(wish) {
 
 function showControls() {
   const { test } = state.first;
-  const { tau, radius, steps } = test.taus[state.tau];
+  const { tau } = test.taus[state.tau];
   const sure = state.view === "labels";
   element("level").setAttribute("aria-valuetext", `top ${state.level} %`);
   element("level-text").textContent = `${state.level} %`;
   element("tau").disabled = !sure;
   element("tau-text").textContent = tau;
-  element("radius-text").replaceChildren(...(sure && steps ? radiusInWords(radius, test.values) : []));
-  const spoken = steps ? `radius ${roundedDown(radius)}` : "out of reach";
-  element("tau").setAttribute("aria-valuetext", `τ ${tau}, ${spoken}`);
+  element("radius-text").replaceChildren(...(sure && CORRECTED ? radiiInWords() : []));
+  element("tau").setAttribute("aria-valuetext", `τ ${tau}, ${spokenRadii()}`);
+  element("beforehand").textContent = beforehand();
   element("reach").textContent = sure ? reachInWords(test) : "This view does not depend on τ.";
   element("opacity-text").textContent = `${Math.round(100 * state.opacity)} %`;
+}
+
+/** τ gives each map an R by its own σ. */
+function radiiInWords() {
+  const reached = shownMaps().filter(({ test }) => test.taus[state.tau].steps);
+  const radii = reached.map(({ test }) => test.taus[state.tau].radius);
+  const words = (map) => radiusInWords(map.test.taus[state.tau].radius, map.test.values);
+  if (new Set(radii).size < 2) return reached.slice(0, 1).flatMap(words);
+  return reached.flatMap((map) => [make("span", { textContent: nameOf(map) }), ...words(map)]);
+}
+
+function spokenRadii() {
+  const spoken = shownMaps().map(({ test }) => {
+    const { radius, steps } = test.taus[state.tau];
+    return steps ? `radius ${roundedDown(radius)}` : "out of reach";
+  });
+  return [...new Set(spoken)].join(" and ");
+}
+
+/** A threshold picked after looking is picked for what it shows. */
+function beforehand() {
+  const { tau } = state.first.test.taus[state.tau];
+  if (state.view !== "labels" || !CORRECTED || tau === index.tau) return "";
+  return `τ = ${index.tau} was set beforehand. Choosing another after looking weakens the promise.`;
 }
 
 function radiusInWords(radius, values) {
@@ -537,7 +666,7 @@ function showAgreement() {
     return;
   }
   const labels = shownMaps().map((map) => certify(map, nearest(map, state.level), state.tau).labels);
-  showCrossTable(crossTable(...labels), labels[0].length, `${titleOf(first)} (rows)`, `${titleOf(second)} (columns)`);
+  showCrossTable(crossTable(...labels), labels[0].length, `${nameOf(first)} (rows)`, `${nameOf(second)} (columns)`);
 }
 
 /** How many pixels have label a in one map and b in the other: table[a][b]. */
@@ -551,11 +680,12 @@ function crossTable(first, second) {
 function showCrossTable(table, pixels, rows, columns) {
   const same = table[1][1] + table[0][0];
   const both = same + table[1][0] + table[0][1];
+  const sure = CORRECTED ? "certified" : "labelled";
   element("agreement-text").textContent = both
-    ? `${percent(both, pixels)} of the pixels are certified in both maps. ` +
+    ? `${percent(both, pixels)} of the pixels are ${sure} in both maps. ` +
       `Of these, ${percent(same, both)} have the same label; ${both - same} pixels differ.`
-    : "No pixel is certified in both maps.";
-  const names = [[1, "robustly in"], [0, "robustly out"], [ABSTAIN, "no promise"]];
+    : `No pixel is ${sure} in both maps.`;
+  const names = [1, 0, ABSTAIN].map((label) => [label, NAMES[label]]);
   const body = names.map(([a, name]) => [name, ...names.map(([b]) => percent(table[a][b], pixels))]);
   const headings = ["", ...names.map(([, name]) => name)];
   fillTable(element("agreement-table"), `${rows} and ${columns}, in percent of all pixels`, headings, body);
@@ -581,20 +711,27 @@ function promiseOfLabels(test) {
 }
 
 function showMeaning() {
-  const { test, answer, facts } = state.first;
-  const { prediction } = test.taus[state.tau];
   element("lead").textContent = VIEWS[state.view].lead;
-  element("promise").textContent = VIEWS[state.view].promise(test);
-  element("answer").textContent = answer ? answerInWords(answer, test.n, prediction) : "";
-  const own = { Test: `α = ${test.alpha}, ${test.correction}`, ...facts };
-  const pair = ([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })];
-  element("facts").replaceChildren(...Object.entries(own).flatMap(pair));
+  element("promise").textContent = ofEach(({ test }) => VIEWS[state.view].promise(test));
+  element("answer").textContent = ofEach(answerInWords);
+  element("facts").replaceChildren(...shownMaps().flatMap(factsOf));
 }
 
-function answerInWords({ name, votes }, n, needed) {
-  const enough = votes >= needed ? "certified" : `not certified, ${needed} are needed`;
-  const verdict = needed ? enough : "not tested beside the pixels";
-  return `The model answers ${name} in ${votes} of ${n} noisy copies (${verdict}).`;
+function factsOf(map) {
+  const own = { Test: testInWords(map.test), ...map.facts };
+  const pair = ([name, text]) => [make("dt", { textContent: name }), make("dd", { textContent: text })];
+  const list = make("dl", {}, ...Object.entries(own).flatMap(pair));
+  return state.second ? [make("h3", { textContent: nameOf(map) }), list] : [list];
+}
+
+/** The verdict shares α with the labels at τ, so it stands beside them alone. */
+function answerInWords({ answer, test }) {
+  if (!answer) return "";
+  const { prediction: needed } = test.taus[state.tau];
+  const enough = answer.votes >= needed ? "certified" : `not certified, ${needed} are needed`;
+  const tested = needed ? ` (${enough})` : " (not tested beside the pixels)";
+  const verdict = state.view === "labels" && CORRECTED ? tested : "";
+  return `The model answers ${answer.name} in ${answer.votes} of ${test.n} noisy copies${verdict}.`;
 }
 
 let speaking = 0;
@@ -612,7 +749,7 @@ function keyInWords(map) {
 }
 
 function sayShares() {
-  const parts = shownMaps().map((map) => `${titleOf(map)}: ${keyInWords(map)}`);
+  const parts = shownMaps().map((map) => `${nameOf(map)}, ${numbersOf(map)}: ${keyInWords(map)}`);
   const test = state.view === "labels" ? `, τ ${state.first.test.taus[state.tau].tau}` : "";
   say(`${VIEWS[state.view].name}, top ${state.level} %${test}. ${parts.join(" ")}`);
 }
@@ -621,6 +758,7 @@ function sayShares() {
 
 const MARGIN = 24;
 const LINE = 20;
+const HEAD = 3 * LINE; // image, name and numbers of a map
 
 /** The view as a picture of its own: title, maps enlarged by a whole number, shares and the promise. */
 function compose() {
@@ -629,9 +767,9 @@ function compose() {
   const widths = maps.map((map) => Math.max(factor * map.size[1], 320));
   const tall = factor * Math.max(...maps.map((map) => map.size[0]));
   const canvas = make("canvas", { width: widths.reduce((sum, width) => sum + width + MARGIN, MARGIN) });
-  const text = [settingInWords(), element("promise").textContent];
-  const lines = text.flatMap((part) => wrap(part, canvas.width - 2 * MARGIN));
-  canvas.height = MARGIN + 2 * LINE + tall + (4 + lines.length) * LINE + MARGIN;
+  const text = [settingInWords(), element("promise").textContent, beforehand()].join("\n").trim();
+  const lines = text.split("\n").flatMap((part) => wrap(part, canvas.width - 2 * MARGIN));
+  canvas.height = MARGIN + HEAD + tall + (4 + lines.length) * LINE + MARGIN;
   const context = canvas.getContext("2d");
   context.fillStyle = "#ffffff";
   context.fillRect(0, 0, canvas.width, canvas.height);
@@ -641,7 +779,7 @@ function compose() {
     drawSaved(context, map, left, factor, widths[i], tall);
     left += widths[i] + MARGIN;
   });
-  write(context, lines, MARGIN, MARGIN + 2 * LINE + tall + 4 * LINE);
+  write(context, lines, MARGIN, MARGIN + HEAD + tall + 4 * LINE);
   return canvas;
 }
 
@@ -649,8 +787,9 @@ function drawSaved(context, map, left, factor, width, tall) {
   const level = nearest(map, state.level);
   const own = make("canvas");
   draw(own, map, level);
-  const top = MARGIN + 2 * LINE;
-  const titles = [choiceOf(map.entry, 0), titleOf(map)].flatMap((text) => wrap(text, width).slice(0, 1));
+  const top = MARGIN + HEAD;
+  const head = [choiceOf(map.entry, 0), nameOf(map), `K = ${level} %, ${numbersOf(map)}`];
+  const titles = head.flatMap((text) => wrap(text, width).slice(0, 1));
   write(context, titles, left, MARGIN);
   context.drawImage(own, left, top, factor * own.width, factor * own.height);
   write(context, wrap(keyInWords(map), width).slice(0, 3), left, top + tall + LINE / 2);
@@ -676,11 +815,11 @@ function wrap(text, width) {
   return lines;
 }
 
+const settingOf = (map) => `K = ${nearest(map, state.level)} %, ${numbersOf(map)}, ${testInWords(map.test)}`;
+
 function settingInWords() {
-  const { test } = state.first;
-  const tau = state.view === "labels" ? `, τ = ${test.taus[state.tau].tau}` : "";
-  const noise = `σ = ${test.sigma}, n = ${test.n}, α = ${test.alpha}, ${test.correction}`;
-  return `${VIEWS[state.view].name}, K = ${state.level} %${tau}, ${noise}`;
+  const tau = state.view === "labels" ? `, τ = ${state.first.test.taus[state.tau].tau}` : "";
+  return `${VIEWS[state.view].name}${tau}\n${ofEach(settingOf)}`;
 }
 
 function save() {
@@ -725,8 +864,8 @@ function showSummaries({ tables, columns }) {
 }
 
 async function loadFigures(box, figures) {
-  for (const { name, chunk } of figures) {
-    const image = make("img", { alt: `Figure of the study: ${name}` });
+  for (const { name, about, chunk } of figures) {
+    const image = make("img", { alt: `Figure of the study: ${about}` });
     box.append(make("figure", {}, image, make("figcaption", { className: "small", textContent: name })));
     try {
       image.src = URL.createObjectURL(new Blob([await bytesOf(chunk)], { type: "image/png" }));
@@ -739,6 +878,7 @@ async function loadFigures(box, figures) {
 // ── All together ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 function show() {
+  if (!state.first) return; // nothing has loaded
   const maps = shownMaps();
   element("explorer").classList.toggle("two", maps.length > 1);
   element("second").hidden = maps.length < 2;
@@ -753,14 +893,13 @@ function show() {
 
 function listen() {
   const on = (id, event, act) => element(id).addEventListener(event, act);
-  on("level", "input", (event) => ((state.level = state.first.levels[event.target.value]), show()));
-  on("tau", "input", (event) => (setTau(Number(event.target.value)), show()));
+  on("level", "input", (event) => state.first && ((state.level = state.first.levels[event.target.value]), show()));
+  on("tau", "input", (event) => state.first && (setTau(Number(event.target.value)), show()));
   on("opacity", "input", (event) => ((state.opacity = event.target.value / 100), show()));
   on("save", "click", save);
   on("compare", "change", (event) => {
     state.comparing = event.target.checked;
-    element("other-choices").hidden = !state.comparing;
-    goTo(state.first.entry, state.second?.entry);
+    goTo(...state.wanted);
   });
   for (const input of document.querySelectorAll("input[name=view]")) {
     input.addEventListener("change", () => ((state.view = input.value), show()));
@@ -773,7 +912,7 @@ function start() {
   listen();
   const [first] = index.entries;
   state.tau = testOf(first).taus.findIndex(({ tau }) => tau === index.tau);
-  element("compare").disabled = index.entries.length < 2;
+  for (const id of ["guaranteed", "errors"]) element(id).hidden = !CORRECTED;
   showStudy();
   goTo(first, null);
 }

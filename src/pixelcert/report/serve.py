@@ -1,7 +1,8 @@
 """Serve: one page, to browsers on this machine alone.
 
-What may be asked for is a table made at the start, and a path that is not in it does not exist: no path of a request is
-ever joined to a folder. A request must name this server as its host, so that no other site's name can be pointed here.
+What may be asked for is a table made at the start, and again when the page is written anew. A path that is not in it
+does not exist: no path of a request is ever joined to a folder. A request must name this server as its host,
+so that no other site's name can be pointed here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import stat
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -38,7 +40,10 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, page: str | Path, port: int = 0) -> None:
         if not 0 <= port < 65536:
             raise ArgumentError(f"port={port} is no port: choose one up to 65535, or 0 for any that is free.")
-        self.files = _files_of(Path(page))
+        self._page = Path(page).resolve()  # a link to a page is followed here, once, and none later
+        self._lock = Lock()
+        self._seen = _state_of(self._page)
+        self._files = _files_of(self._page)
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
@@ -48,8 +53,29 @@ class PageServer(ThreadingHTTPServer):
             self.hosts |= {ADDRESS, "localhost"}  # browsers leave the usual port out
 
     @property
+    def files(self) -> dict[str, tuple[Path, str]]:
+        """What may be asked for: path → file and type. A page written anew has other chunks."""
+        with self._lock:
+            if (seen := _state_of(self._page)) != self._seen:
+                try:
+                    self._files = _files_of(self._page)
+                except ArgumentError:  # it is gone, or no page any more
+                    self._files = {}
+                self._seen = seen
+            return self._files
+
+    @property
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/"
+
+
+def _state_of(page: Path) -> tuple[int, ...] | None:
+    """Which changes when a page is written anew."""
+    try:
+        found = page.lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _files_of(page: Path) -> dict[str, tuple[Path, str]]:
