@@ -104,7 +104,7 @@ def test_embedded_model_from_init_to_results(study, tmp_path, embedded):
         assert old in text
         text = text.replace(old, new)
     text = text.replace("[method.intgrad]\nsteps = 4", "").replace("[method.rise]\nmasks = 24", "")
-    text = text.partition("[method.occlusion]")[0]
+    text = text.partition("[method.occlusion")[0]
     Path("study.toml").write_text(text)
     plan = study("plan", "study.toml")
     assert plan.code == 0, plan.said
