@@ -36,9 +36,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 130 interrupted (votes are saved).",
 )
 
-app.add_typer(study.app, name="study")
-app.command("figure", help=figures.HELP)(figures.figure)
-
 Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise.")]
 Tau = Annotated[float, typer.Option(help="Probability that a label must exceed; the radius is σ·Φ⁻¹(τ).")]
@@ -219,6 +216,10 @@ def methods(as_json: Json = False) -> None:
     from .methods import METHODS
 
     terminal.show_methods(list(METHODS.values()), as_json)
+
+
+app.command("figure", help=figures.HELP, short_help="Draw the paper's figures from a study.")(figures.figure)
+app.add_typer(study.app, name="study")
 
 
 def main() -> None:
