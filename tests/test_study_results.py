@@ -22,7 +22,7 @@ import pixelcert as pc
 from pixelcert.study.results import MEAN, ROW, SETTING, Means, mean_and_half_width, rows, write_tables
 from pixelcert.study.settings import Settings
 from pixelcert.study.store import Store
-from pixelcert.study.summary import Line, summarise
+from pixelcert.study.summary import Line, mean_in_words, summarise
 
 ASKED: dict[str, Any] = {
     "methods": ["ixg", "few masks"],
@@ -561,3 +561,10 @@ def test_setting_takes_what_is_asked_for(tmp_path):
 def test_setting_that_the_study_does_not_have_is_refused_with_those_it_has(tmp_path, asked, known):
     with pytest.raises(pc.ArgumentError, match=known):
         small_study(tmp_path).setting(**asked)
+
+
+def test_mean_in_words_says_of_how_many_of_the_planned_scenes_it_is():
+    row = {"mean": 5.0, "mean_high": 6.25, "defined": 3, "planned": 8}
+    assert mean_in_words(row, "certified") == "5.0 ± 1.2 (3 of 8)"
+    assert mean_in_words({**row, "defined": 8, "mean_high": None}, "deletion_area") == "5.000"
+    assert mean_in_words({**row, "mean": None}, "certified") == "undefined"

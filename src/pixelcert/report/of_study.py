@@ -10,11 +10,11 @@ from typing import Any
 from ..errors import ArgumentError
 from ..figures.registry import FIGURES
 from ..study.resolved import FILE, Resolved
-from ..study.results import Means, Row, rows
+from ..study.results import Means, Row, planned, rows
 from ..study.settings import Settings
 from ..study.store import Store
 from ..study.study import Study
-from ..study.summary import MEASURES, Line, summarise
+from ..study.summary import MEASURES, Line, mean_in_words, summarise
 from .chunks import Chunks
 from .shown import Shown
 
@@ -86,8 +86,9 @@ def _out_of_reach(
 
 
 def _means(study: Study, store: Store) -> list[Row]:
-    means = Means()
-    for row in rows(study.jobs(), store):
+    jobs = study.jobs()
+    means = Means(planned(jobs))
+    for row in rows(jobs, store):
         means.add(row)
     return means.table()
 
@@ -113,7 +114,4 @@ def _cell(row: Row | None, metric: str, ranks: Mapping[str, int], reached: bool)
         return "out of reach"
     if row["mean"] is None:
         return "undefined"
-    digits = 1 if metric == "certified" else 3
-    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
-    some = "" if row["defined"] == row["count"] else f" ({row['defined']} of {row['count']})"
-    return f"{row['mean']:.{digits}f}{half}{some} #{ranks[metric]}"
+    return f"{mean_in_words(row, metric)} #{ranks[metric]}"

@@ -18,7 +18,7 @@ from rich.table import Table
 from .. import terminal
 from .estimate import Estimate
 from .job import Job
-from .summary import MEASURES, Line
+from .summary import MEASURES, Line, mean_in_words
 from .tally import Cell, Tally
 
 _QUIET = 15.0  # seconds between lines where there is no terminal to draw in
@@ -194,7 +194,4 @@ def _mean_and_rank(line: Line, metric: str) -> str:
         return "[dim]not measured[/]"
     if row["mean"] is None:
         return "[dim]undefined[/]"
-    digits = 1 if metric == "certified" else 3
-    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
-    some = "" if row["defined"] == row["planned"] else f" [dim]({row['defined']} of {row['planned']})[/]"
-    return f"{row['mean']:.{digits}f}{half}{some} [dim]#{line.ranks[metric]}[/]"
+    return f"{mean_in_words(row, metric)} [dim]#{line.ranks[metric]}[/]"

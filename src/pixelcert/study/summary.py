@@ -63,6 +63,16 @@ def summarise(means: Sequence[Row], *, level: float, **setting: Any) -> list[Lin
     return lines
 
 
+def mean_in_words(row: Row, metric: str) -> str:
+    """A mean for a person: with its 95 % half-width, and of how many of the planned scenes, if not of all."""
+    if row["mean"] is None:
+        return "undefined"
+    digits = 1 if metric == "certified" else 3
+    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
+    some = "" if row["defined"] == row["planned"] else f" ({row['defined']} of {row['planned']})"
+    return f"{row['mean']:.{digits}f}{half}{some}"
+
+
 def _family(found: dict[str, Row]) -> str:
     return next((str(row["family"]) for row in found.values()), "")
 
