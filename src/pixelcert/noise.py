@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from .compilers import can_run_triton
 from .plan import GRID
 
 # SplitMix64 (Steele, Lea, Flood, 2014), its constants as signed 64-bit integers.
@@ -24,12 +26,20 @@ _MIX_2 = -7723592293110705685
 
 def snap(image: Tensor) -> Tensor:
     """The nearest image on the grid, as float32. Moves every pixel by at most 2⁻²¹."""
-    return image.double().div(GRID).round_().mul_(GRID).float()
+    wide = image if image.dtype == torch.float64 else image.float()
+    if wide.device.type == "cpu":  # by NumPy, since one image is not worth waking threads
+        return torch.from_numpy(np.rint(wide.numpy() / GRID) * GRID).float()
+    return (wide / GRID).round_().mul_(GRID).float()  # scaling by a power of two is exact
 
 
-def noisy(image: Tensor, sigma: float, seed: int, indices: Sequence[int]) -> Tensor:
+def noisy(image: Tensor, sigma: float, seed: int, indices: range) -> Tensor:
     """`image` (C, H, W), already on the grid, plus σ·noise for each sample index: (B, C, H, W), exact."""
     images = torch.empty((len(indices), *image.shape), dtype=torch.float32, device=image.device)
+    if can_run_triton(image.device) and indices.step == 1:
+        from .noise_kernel import add_noise
+
+        add_noise(image.contiguous(), sigma, seed, indices.start, images)
+        return images
     step = _samples_per_chunk(image)
     for start in range(0, len(indices), step):
         chunk = indices[start : start + step]

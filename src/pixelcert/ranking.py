@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, floor
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .compilers import can_run_triton
 from .errors import ArgumentError
 from .plan import Rule, Sign
 
@@ -51,20 +53,42 @@ def count_votes(
     ([[1, 0, 1, 0]], [[0, 1, 0, 1]])
     """
     values = _ranked_values(maps, sign)
-    descending = _sort_descending(values)  # NaN first
-    nans = values.isnan().sum(dim=1)
-    ones, zeros = [], []
-    for level in levels:
-        size = ones_at(level, values.shape[1], rule)
-        # Inside means even if every NaN ranks first; outside means even if every NaN ranks last.
-        inside = values > _value_at(descending, torch.full_like(nans, size), past_end=-torch.inf)
-        if rule == "rank":
-            outside = values < _value_at(descending, nans + size - 1, past_end=-torch.inf)
-        else:
-            outside = values <= _value_at(descending, nans + size, past_end=torch.nan)
-        ones.append(inside.sum(dim=0, dtype=torch.int32))
-        zeros.append(outside.sum(dim=0, dtype=torch.int32))
+    above, below = _bounds(values, [ones_at(level, values.shape[1], rule) for level in levels], rule)
+    ties_below = rule == "percentile"
+    if can_run_triton(values.device) and values.dtype == torch.float32:
+        from .ranking_kernel import count_beyond
+
+        return count_beyond(values.contiguous(), above, below, ties_below)
+    ones = [(values > bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in above.T]
+    under = torch.le if ties_below else torch.lt
+    zeros = [under(values, bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in below.T]
     return torch.stack(ones), torch.stack(zeros)
+
+
+def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:
+    """Per row of `values` (B, N) and size of the top set, what is inside above and what is outside below: (B, sizes).
+
+    Inside means even if every NaN ranks first; outside means even if every NaN ranks last.
+    """
+    descending = _sort_descending(values)  # NaN first
+    nans = values.isnan().sum(dim=1, keepdim=True)
+    first_below = _on_device(tuple(sizes), values.device).expand(len(values), -1)  # places from 0
+    above = _values_at(descending, first_below, past_end=-torch.inf)
+    if rule == "rank":
+        return above, _values_at(descending, nans + first_below - 1, past_end=-torch.inf)
+    return above, _values_at(descending, nans + first_below, past_end=torch.nan)
+
+
+def _values_at(descending: Tensor, places: Tensor, past_end: float) -> Tensor:
+    """Each row's values at its own places (B, ·)."""
+    last = descending.shape[1] - 1
+    return descending.gather(1, places.clamp(max=last)).masked_fill(places > last, past_end)
+
+
+@lru_cache(64)
+def _on_device(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    """Copied once, because to copy makes an accelerator wait."""
+    return torch.tensor(numbers, device=device)
 
 
 def _ranked_values(maps: Tensor, sign: Sign) -> Tensor:
@@ -77,10 +101,3 @@ def _sort_descending(values: Tensor) -> Tensor:
     if values.device.type == "cpu":  # NumPy's vectorised sort; torch's also carries the indices along
         return torch.from_numpy(np.sort(values.numpy(), axis=1)).flip(1)
     return values.sort(dim=1, descending=True).values
-
-
-def _value_at(descending: Tensor, position: Tensor, past_end: float) -> Tensor:
-    """Each row's value at its own position: (B, 1)."""
-    last = descending.shape[1] - 1
-    found = descending.gather(1, position.clamp(max=last)[:, None])
-    return found.masked_fill((position > last)[:, None], past_end)
