@@ -137,8 +137,11 @@ def test_occlusion_agrees_with_captum(cnn, layer, window, stride):
 def test_occlusion_has_the_papers_windows(cnn):
     explainer = pc.method("occlusion", cnn)
     assert agree(explainer(IMAGES, TARGETS), pc.method("occlusion", cnn, window=16, stride=8)(IMAGES, TARGETS))
-    assert len(explainer._corners(224)) ** 2 == 729
-    assert pc.method("occlusion", cnn, "final")._corners(7) == [0, 2]
+    assert explainer._windows(224) ** 2 == 729
+    assert torch.equal(
+        pc.method("occlusion", cnn, "final")._covers(7, torch.device("cpu")).int(),
+        torch.tensor([[1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1]]),
+    )
 
 
 # ── torch-cam ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +225,7 @@ def test_rise_agrees_with_a_direct_implementation_on_shared_masks(model, layer):
 
 def test_rise_masks_are_shifted_bilinear_grids_of_the_asked_density():
     explainer = pc.method("rise", small_model("resnet"), masks=4000)
-    grids, shifts = explainer._grids
+    grids, shifts = explainer._grids_on(torch.device("cpu"))
     assert abs(float(grids.mean()) - 0.1) < 0.005
     upsampled = F.interpolate(grids[:5, None], size=7 * 11, mode="bilinear")[:, 0]  # ⌈64/6⌉ = 11
     for i in range(5):

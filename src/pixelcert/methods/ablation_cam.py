@@ -37,7 +37,7 @@ class AblationCAM(Method):
         maps = as_maps(features, images)
         if linear := self.model.linear_head(self.layer):
             logits = linear.logits(features)
-            drops = linear.weight[targets] * maps.mean(dim=(2, 3))
+            drops = linear.weight[targets] * maps.mean(dim=(2, 3), dtype=linear.weight.dtype)
         else:
             logits = head(features)
             drops = target_logits(logits, targets)[:, None] - self._ablated(features, maps, targets)
@@ -54,12 +54,14 @@ class AblationCAM(Method):
         prefix = features.shape[1] - maps[0, 0].numel() if features.ndim == 3 else 0  # tokens before the patches
         scores = []
         for chosen in torch.arange(channels, device=features.device).split(step):  # type: ignore[no-untyped-call]
-            ablated = features[:, None].repeat(1, len(chosen), *[1] * (features.ndim - 1))
-            each = torch.arange(len(chosen), device=features.device)
+            keep = torch.ones(len(chosen), channels, device=features.device, dtype=features.dtype)
+            keep.scatter_(1, chosen[:, None], 0)
             if features.ndim == 4:
-                ablated[:, each, chosen] = 0
+                ablated = features[:, None] * keep[None, :, :, None, None]
             else:
-                ablated[:, each, prefix:, chosen] = 0
+                patches = features[:, None, prefix:] * keep[None, :, None]
+                tokens = features[:, None, :prefix].expand(-1, len(chosen), -1, -1)
+                ablated = torch.cat([tokens, patches], dim=2)
             logits = head(ablated.flatten(0, 1))
             scores.append(target_logits(logits, targets.repeat_interleave(len(chosen))).view(batch, -1))
         return torch.cat(scores, dim=1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
 from ..explainer import Explanation
 from ..models import Classifier
+from ..models.tuned import tuned
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Method:
     cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
     batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
+    bears_bfloat16: ClassVar[bool] = True  # its certificates hardly change with the precision (docs/performance.md)
+    compiles: ClassVar[bool] = True  # the network may be compiled: the method only calls it
 
     model: Classifier
     layer: str
@@ -53,6 +58,17 @@ class Method:
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         """Maps and logits of images (B, C, H, W) in pixel space, for one target each."""
         raise TypeError(f"{type(self).__name__} does not define explain")
+
+    def tuned(self, dtype: torch.dtype | None, compiled: bool) -> Method:
+        """The same method on a copy of its model that was made for speed; see `pixelcert.models.tuned`."""
+        model = tuned(self.model, dtype, layer=self.layer, compiled=compiled)
+        if (known := self._tuned.get((dtype, compiled))) is None or known.model is not model:
+            known = self._tuned[dtype, compiled] = replace(self, model=model)
+        return known
+
+    @cached_property
+    def _tuned(self) -> dict[tuple[torch.dtype | None, bool], Method]:
+        return {}
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:

@@ -71,12 +71,12 @@ class CAM(Method):
         layers = self._linear_layers()
         weights = layers[-1].weight[targets]
         for layer in reversed(layers[:-1]):
-            weights = weights @ layer.weight
+            weights = weights @ layer.weight.to(weights)
         return weights
 
     def _through_first_convolution(self, weights: Tensor) -> Tensor:
-        first = next((module for module in self.model.net.modules() if isinstance(module, nn.Conv2d)), None)
+        first = self.model.first_convolution
         if first is None:
             raise ModelError(f"{self.model.name} has no convolution, through which CAM would reach the input.")
-        kernels = first.weight.mean(dim=(2, 3))  # (out channels, in channels)
+        kernels = first.mean(dim=(2, 3))  # (out channels, in channels)
         return F.adaptive_avg_pool1d(weights[:, None], kernels.shape[0])[:, 0] @ kernels

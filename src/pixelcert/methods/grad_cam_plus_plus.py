@@ -28,6 +28,11 @@ class GradCAMPlusPlus(Method):
 
     relu: bool = True
 
+    @property
+    def bears_bfloat16(self) -> bool:  # type: ignore[override]
+        """Not at the input, where α_c is near its pole."""
+        return self.layer != "input"
+
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
         maps, gradients = as_maps(features, images), as_maps(gradient, images)

@@ -11,7 +11,7 @@ from ..models import Classifier
 
 
 class LayerGradient(NamedTuple):
-    """Features of a layer, and how each image's target reacts to them."""
+    """Features of a layer, and how each image's target reacts to them: in float32 or better, for sums and products."""
 
     features: Tensor  # (B, C, h, w), or tokens (B, T, C)
     gradient: Tensor  # like the features
@@ -26,13 +26,18 @@ def layer_gradient(model: Classifier, layer: str, images: Tensor, targets: Tenso
     if linear := model.linear_head(layer):
         weights = linear.weight[targets] / activations[0, 0].numel()
         return LayerGradient(
-            activations, weights[:, :, None, None].expand_as(activations), linear.logits(activations).detach()
+            widen(activations), weights[:, :, None, None].expand_as(activations), linear.logits(activations).detach()
         )
     with torch.enable_grad():
         activations.requires_grad_()
         logits = head(activations)
         (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), activations)
-    return LayerGradient(activations.detach(), gradient, logits.detach())
+    return LayerGradient(widen(activations.detach()), widen(gradient), logits.detach())
+
+
+def widen(values: Tensor) -> Tensor:
+    """At least in float32, where maps are made: 8 bits would tie many pixels."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def target_logits(logits: Tensor, targets: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +32,11 @@ class GuidedBackprop(Method):
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
+    compiles = False
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        with _GuidedReLUs():
+        linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer
+        with nullcontext() if linear else _GuidedReLUs():
             _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
         return Explanation(as_maps(gradient, images).abs().sum(dim=1), logits)
 
@@ -43,13 +46,16 @@ class _Guided(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ceiling: float) -> Tensor:
-        ctx.save_for_backward((values > 0) & (values < ceiling))
-        return values.clamp(0, ceiling)
+        clamped = values.clamp(0, ceiling)
+        ctx.save_for_backward(clamped)
+        ctx.ceiling = ceiling
+        return clamped
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (passed,) = ctx.saved_tensors
-        return gradient.clamp_min(0) * passed, None
+        (clamped,) = ctx.saved_tensors
+        passed = torch.where(clamped > 0, gradient, 0).clamp_min_(0)
+        return (passed if ctx.ceiling == torch.inf else passed.masked_fill_(clamped >= ctx.ceiling, 0)), None
 
 
 _RELUS = {F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation
+from ..explainer import Explanation, images_per_batch
 from ..models.split import as_maps
 from .base import Method
-from .gradient import layer_gradient, target_logits
+from .gradient import layer_gradient, target_logits, widen
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,15 @@ class IntegratedGradients(Method):
         with torch.no_grad():
             features = body(images)
             logits = head(features)
+        total = torch.zeros_like(widen(features))
         nodes, weights = np.polynomial.legendre.leggauss(self.steps)
-        total = torch.zeros_like(features)
-        with torch.enable_grad():
-            for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-                point = (float(node) * features).requires_grad_()
-                (gradient,) = torch.autograd.grad(target_logits(head(point), targets).sum(), point)
-                total += float(weight) * gradient
+        step = max(1, images_per_batch(features.device, features[0].numel()) // len(features))
+        for start in range(0, self.steps, step):  # as many points of the way at once as fill the device
+            some = slice(start, start + step)
+            points = torch.cat([float(node + 1) / 2 * features for node in nodes[some]]).requires_grad_()
+            with torch.enable_grad():
+                reached = target_logits(head(points), targets.repeat(len(points) // len(features)))
+                (gradients,) = torch.autograd.grad(reached.sum(), points)
+            for weight, gradient in zip(weights[some], gradients.view(-1, *features.shape), strict=True):
+                total.add_(gradient, alpha=float(weight) / 2)
         return Explanation(as_maps(features * total, images).sum(dim=1), logits)

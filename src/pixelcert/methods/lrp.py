@@ -16,7 +16,7 @@ from ..models.batch_norm_folding import Folding, fold_batch_norms
 from ..models.linear_head import LinearHead
 from ..models.split import as_maps
 from .base import Method
-from .gradient import target_logits
+from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
 
 
@@ -47,6 +47,7 @@ class LRP(Method):
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
+    compiles = False
 
     epsilon: float = 0.25
 
@@ -69,7 +70,7 @@ class LRP(Method):
             with Rules(self.epsilon, folding, Box(*leaves) if box else None):
                 logits = head(leaves[0])
             gradients = torch.autograd.grad(target_logits(logits, targets).sum(), leaves, materialize_grads=True)
-        shares = [leaf.detach() * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
+        shares = [widen(leaf.detach()) * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
         return Explanation(as_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
 
     def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
@@ -77,7 +78,8 @@ class LRP(Method):
         logits = head.logits(activations)
         chosen = target_logits(logits, targets)
         kept = chosen / (chosen + torch.copysign(chosen.new_full((), self.epsilon), chosen))
-        maps = torch.einsum("b,bc,bchw->bhw", kept, head.weight[targets], activations) / activations[0, 0].numel()
+        weights = kept[:, None] * head.weight[targets] / activations[0, 0].numel()
+        maps = torch.einsum("bc,bchw->bhw", weights, activations.to(weights))
         return Explanation(maps, logits)
 
     @cached_property
@@ -86,8 +88,7 @@ class LRP(Method):
 
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
         """The head's batch norms, folded anew when a weight or the device has changed, though not through ``.data``."""
-        state = self.model.net.state_dict().values()
-        version = tuple((value.device, value.data_ptr(), value._version) for value in state)
+        version = self.model.version
         if version not in self._folded:
             folding, expected = fold_batch_norms(head, activation)
             with Rules(self.epsilon, folding):

@@ -28,6 +28,12 @@ _PASSING = (
 )
 _PRODUCTS = "mul multiply rmul matmul rmatmul bmm einsum"
 _QUOTIENTS = "div divide true_divide truediv"
+# What is known to be at least 0 after them: their own answers, or the answers to inputs that are.
+_NONNEGATIVE = ("relu", "relu6", "sigmoid", "hardsigmoid", "softmax")
+_STAYS_NONNEGATIVE = (
+    "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "mean", "cat", "flatten", "reshape",
+    "view", "permute", "transpose", "contiguous", "clone", "dropout", "to", "float",
+)  # fmt: skip
 _WITHOUT_RULE = (
     "conv1d conv3d conv_transpose1d conv_transpose2d conv_transpose3d bilinear addmm addbmm baddbmm group_norm "
     "instance_norm local_response_norm exp log pow square sqrt rsqrt reciprocal rdiv rtruediv sin cos prod norm "
@@ -56,6 +62,7 @@ class Rules(TorchFunctionMode):
         super().__init__()
         self._epsilon, self._folding = epsilon, folding
         self._boxes = {} if box is None else {id(box.pixels): box}
+        self._nonnegative: dict[int, Tensor] = {}  # by id, and kept alive: an id is a tensor's own only as it lives
         self._rules: dict[str, Callable[..., Any]] = {
             "conv2d": self._convolution,
             "batch_norm": self._batch_norm,
@@ -68,6 +75,11 @@ class Rules(TorchFunctionMode):
             **dict.fromkeys(_QUOTIENTS.split(), _quotient),
             **dict.fromkeys(_WITHOUT_RULE.split(), _refuse),
         }
+
+    def __exit__(self, *stopped: Any) -> None:
+        super().__exit__(*stopped)  # type: ignore[no-untyped-call]
+        self._boxes.clear()  # the rules refer to themselves, and would keep these until Python looks for such rings
+        self._nonnegative.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -86,9 +98,21 @@ class Rules(TorchFunctionMode):
             output = args[0].copy_(rule(func, *args, **kwargs))
         else:
             output = rule(func, *args, **kwargs)
+        self._follow_sign(plain, args, kwargs, output)
         if plain not in ("conv2d", "linear") and depending and all(id(x) in self._boxes for x in depending):
             self._follow_box(func, args, kwargs, output)
         return output
+
+    def _follow_sign(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
+        """Remember which activations cannot be negative: the z⁺-rule is half the work there, and to look would wait."""
+        given = [id(x) in self._nonnegative for x in _tensors((*args, *kwargs.values()))]
+        if args and isinstance(args[0], Tensor) and (output is None or output is args[0]):  # it worked in place
+            changed = args[0].untyped_storage().data_ptr()
+            views = [key for key, x in self._nonnegative.items() if x.untyped_storage().data_ptr() == changed]
+            for key in views:
+                del self._nonnegative[key]
+        if isinstance(output, Tensor) and _cannot_be_negative(name, args, kwargs, given=all(given)):
+            self._nonnegative[id(output)] = output
 
     def _follow_box(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
         """What is done to the pixels on their way to the first convolution, such as padding, is done to their box."""
@@ -111,11 +135,14 @@ class Rules(TorchFunctionMode):
         with torch.no_grad():
             y = convolve(inputs, weight, bias)
         if box := self._boxes.get(id(inputs)):
+            if inputs.shape[1] == weight.shape[1]:  # one convolution of all channels side by side, where none are apart
+                terms, weights = torch.cat([inputs, *box[1:]], dim=1), torch.cat([weight, -positive, -negative], dim=1)
+                return _share(convolve(terms, weights), y)
             return _share(convolve(inputs, weight) - convolve(box.low, positive) - convolve(box.high, negative), y)
         bias = None if bias is None else bias.clamp(min=0)  # a neuron that is always on
-        if bool((inputs < 0).any()):
-            return _share(convolve(inputs.clamp(min=0), positive, bias) + convolve(inputs.clamp(max=0), negative), y)
-        return _share(convolve(inputs, positive, bias), y)  # behind a ReLU: the same at half the work
+        if id(inputs) in self._nonnegative:
+            return _share(convolve(inputs, positive, bias), y)  # the same at half the work
+        return _share(convolve(inputs.clamp(min=0), positive, bias) + convolve(inputs.clamp(max=0), negative), y)
 
     def _batch_norm(self, func: Any, inputs: Tensor, running_mean: Tensor | None, *args: Any, **kwargs: Any) -> Any:
         if running_mean is not None and running_mean.data_ptr() in self._folding.batch_norms:
@@ -209,6 +236,18 @@ def _product(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _quotient(func: Any, dividend: Any, other: Any, **kwargs: Any) -> Any:
     """All for the dividend: a divisor that depends on the input normalises."""
     return func(dividend, other.detach() if isinstance(other, Tensor) else other, **kwargs)
+
+
+def _cannot_be_negative(name: str, args: Any, kwargs: Any, given: bool) -> bool:
+    """Whether a function's answer is at least 0, where all tensors `given` to it are, or not. In doubt it is not."""
+    if name in ("hardtanh", "clamp"):
+        bound = kwargs.get("min_val", kwargs.get("min", args[1] if len(args) > 1 else None))
+        return isinstance(bound, (int, float)) and bound >= 0
+    if name == "add":  # of tensors alone, as they are
+        return given and not kwargs and all(isinstance(x, Tensor) for x in args)
+    if name == "pad":  # with zeros
+        return given and len(args) == 2 and not kwargs.get("value")
+    return name in _NONNEGATIVE or (name in _STAYS_NONNEGATIVE and given)
 
 
 def _layer_norm(

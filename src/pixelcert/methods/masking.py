@@ -17,7 +17,8 @@ Use = Callable[[Tensor, Tensor], None]  # what becomes of the masks (m, h, w) an
 def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int, masks: Masks, use: Use) -> None:
     """Multiply the features of every image with every mask, and hand masks and logits on, chunk by chunk.
 
-    Masks × images share batches. Before a linear head no head is run: logits are one product of masks and evidence.
+    Masks × images share batches, as many as fill the device. Before a linear head no head is run: logits are one
+    product of masks and evidence.
     """
     _, head = model.split(layer)
     linear = model.linear_head(layer)
@@ -25,7 +26,8 @@ def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int,
     if linear:
         evidence = linear.evidence(features).flatten(2).transpose(1, 2)  # (B, h·w, classes)
         bias = 0 if linear.layer.bias is None else linear.layer.bias
-        step = max(1, 2**24 // max(batch * evidence.shape[2], evidence.shape[1]))
+        most = 2**24 if features.device.type == "cpu" else 2**27  # values at once
+        step = max(1, most // max(batch * evidence.shape[2], evidence.shape[1]))
     else:
         step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
     for start in range(0, count, step):
@@ -33,7 +35,7 @@ def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int,
         if linear:
             logits = chunk.flatten(1) @ evidence + bias
         else:
-            logits = head(_apply(features, chunk)).view(batch, len(chunk), -1)
+            logits = head(_apply(features, chunk.to(features.dtype))).view(batch, len(chunk), -1)
         use(chunk, logits)
 
 

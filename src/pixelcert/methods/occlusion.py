@@ -11,7 +11,7 @@ from torch import Tensor
 from ..explainer import Explanation
 from ..models.split import as_maps
 from .base import Method
-from .gradient import target_logits
+from .gradient import target_logits, widen
 from .masking import for_each_masked
 
 
@@ -43,15 +43,15 @@ class Occlusion(Method):
     def forwards(self) -> int:
         if self.model.linear_head(self.layer):
             return 1
-        return len(self._corners(self.model.size)) ** 2 if self.layer == "input" else 16
+        return self._windows(self.model.size) ** 2 if self.layer == "input" else 16
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
         height, width = as_maps(features, images).shape[2:]
-        rows, columns = (self._covers(side).to(features) for side in (height, width))
-        total = features.new_zeros(len(images), height * width)
+        total = widen(features.new_zeros(len(images), height * width))
+        rows, columns = (self._covers(side, total.device).to(total.dtype) for side in (height, width))
         linear = self.model.linear_head(self.layer)
         logits = linear.logits(features) if linear else head(features)
         unmasked = target_logits(logits, targets)
@@ -62,20 +62,21 @@ class Occlusion(Method):
 
         def use(chunk: Tensor, masked: Tensor) -> None:
             scores = masked.gather(2, targets[:, None, None].expand(-1, len(chunk), 1))[:, :, 0]
-            total.addmm_(unmasked[:, None] - scores, 1 - chunk.flatten(1))
+            total.addmm_((unmasked[:, None] - scores).to(total.dtype), 1 - chunk.flatten(1))
 
         for_each_masked(self.model, self.layer, features, len(rows) * len(columns), masks, use)
         covered = rows.sum(dim=0)[:, None] * columns.sum(dim=0)[None]
         return Explanation((total / covered.flatten()).view(-1, height, width), logits)
 
-    def _corners(self, side: int) -> list[int]:
-        window, stride = self._window(), self._stride()
-        return [stride * i for i in range(max(0, ceil((side - window) / stride)) + 1)]
+    def _windows(self, side: int) -> int:
+        """How many windows lie along one side."""
+        return max(0, ceil((side - self._window()) / self._stride())) + 1
 
-    def _covers(self, side: int) -> Tensor:
+    def _covers(self, side: int, device: torch.device) -> Tensor:
         """Which positions each window covers along one side: (windows, side). The last is cut at the edge."""
-        positions = torch.arange(side)
-        return torch.stack([(positions >= c) & (positions < c + self._window()) for c in self._corners(side)])
+        corners = self._stride() * torch.arange(self._windows(side), device=device)[:, None]
+        positions = torch.arange(side, device=device)
+        return (positions >= corners) & (positions < corners + self._window())
 
     def _window(self) -> int:
         return self.window or (16 if self.layer == "input" else 5)

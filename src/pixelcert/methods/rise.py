@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from ..explainer import Explanation
 from ..models.split import as_maps
 from .base import Method
+from .gradient import widen
 from .masking import for_each_masked
 
 
@@ -52,14 +53,14 @@ class RISE(Method):
         body, head = self.model.split(self.layer)
         features = body(images)
         height, width = as_maps(features, images).shape[2:]
-        total = features.new_zeros(len(images), height * width)
+        total = widen(features.new_zeros(len(images), height * width))
 
         def masks(start: int, stop: int) -> Tensor:
-            return self.masks_of(height, width, start, stop).to(features)
+            return self.masks_of(height, width, start, stop).to(total.dtype)
 
         def use(chunk: Tensor, logits: Tensor) -> None:
             chosen = targets[:, None, None].expand(-1, len(chunk), 1)
-            total.addmm_(logits.softmax(dim=2).gather(2, chosen)[:, :, 0], chunk.flatten(1))
+            total.addmm_(logits.softmax(dim=2).gather(2, chosen)[:, :, 0].to(total.dtype), chunk.flatten(1))
 
         for_each_masked(self.model, self.layer, features, self.masks, masks, use)
         linear = self.model.linear_head(self.layer)
@@ -68,22 +69,33 @@ class RISE(Method):
 
     def masks_of(self, height: int, width: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Masks number `start` … `stop` - 1, made from their small grids: (m, height, width), on the model's device."""
-        grids, shifts = (values[start:stop].to(self.model.device) for values in self._grids)
+        grids, shifts = (values[start:stop] for values in self._grids_on(self.model.device))
         rows, columns = (self._interpolation(side, shifts[:, axis]) for axis, side in enumerate((height, width)))
         return rows @ grids @ columns.transpose(1, 2)
 
-    @cached_property
-    def _grids(self) -> tuple[Tensor, Tensor]:
+    def _grids_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """On and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
-        generator = torch.Generator().manual_seed(self.mask_seed)
-        grids = torch.rand(self.masks, self.cells, self.cells, generator=generator) < self.probability
-        shifts = torch.rand(self.masks, 2, generator=generator)
-        return grids.float(), shifts
+        if device not in self._grids:
+            generator = torch.Generator().manual_seed(self.mask_seed)
+            grids = torch.rand(self.masks, self.cells, self.cells, generator=generator) < self.probability
+            shifts = torch.rand(self.masks, 2, generator=generator)
+            self._grids[device] = grids.float().to(device), shifts.to(device)
+        return self._grids[device]
+
+    @cached_property
+    def _grids(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
 
     def _interpolation(self, side: int, shifts: Tensor) -> Tensor:
         """The weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""
         cell = -(-side // self.cells)
-        upsampled = F.interpolate(torch.eye(self.cells)[None], size=(self.cells + 1) * cell, mode="linear")[0].T
         start = (shifts * cell).long()
         positions = start[:, None] + torch.arange(side, device=shifts.device)
-        return upsampled.to(shifts)[positions]
+        return _upsampling(self.cells, cell, shifts.device)[positions]
+
+
+@lru_cache(8)
+def _upsampling(cells: int, size: int, device: torch.device) -> Tensor:
+    """The weight of every cell at every position, along one more cell of `size` positions than there are."""
+    upsampled = F.interpolate(torch.eye(cells)[None], size=(cells + 1) * size, mode="linear")
+    return upsampled[0].T.to(device)

@@ -1,7 +1,8 @@
-"""Batch norms folded into the convolutions that feed them, beside the network: nothing in it is changed.
+"""Batch norms folded into the convolutions that feed them: beside the network, or in it.
 
-One run on one image shows which convolution's output is a batch norm's input. The folded weights are kept under the
-address of the weights they stand for, so that whoever runs the network can use them in their place.
+One run on one image shows which convolution's output is a batch norm's input. `fold_batch_norms` leaves the network as
+it is and gives the folded weights under the address of those they stand for, for whoever runs the network with them in
+their place. `fold_modules` changes the network.
 """
 
 from __future__ import annotations
@@ -31,23 +32,48 @@ def fold_batch_norms(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tup
     A pair is folded where the convolution's output goes to the batch norm and nowhere else, and where neither is used
     twice. The other batch norms stay, as affine layers, and a warning says so.
     """
-    with torch.no_grad(), _Trace() as trace:
-        answer = network(inputs)
-    convolutions: dict[int, tuple[Tensor, Tensor]] = {}
-    batch_norms = set()
-    for norm in trace.batch_norms:
-        convolution = trace.convolutions.get(id(norm.inputs))
-        if convolution is not None and trace.may_fold(convolution, norm):
-            convolutions[convolution.weight.data_ptr()] = _fold(convolution, norm)
-            batch_norms.add(norm.running_mean.data_ptr())
-    if left := len(trace.batch_norms) - len(batch_norms):
+    trace, answer = _trace(network, inputs)
+    pairs = trace.pairs()
+    if left := len(trace.batch_norms) - len(pairs):
         warnings.warn(
             f"{left} of {len(trace.batch_norms)} batch norms do not follow a convolution of their own and are "
             f"explained as affine layers: their shift takes part of the relevance.",
             PixelcertWarning,
             stacklevel=2,
         )
-    return Folding(convolutions, frozenset(batch_norms)), answer
+    convolutions = {convolution.weight.data_ptr(): _fold(convolution, norm) for convolution, norm in pairs}
+    return Folding(convolutions, frozenset(norm.running_mean.data_ptr() for _, norm in pairs)), answer
+
+
+def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> None:
+    """Fold the pairs of plain modules of `net`, as it runs on `inputs`, in place.
+
+    What the module `layer` returns stays the same: no batch norm behind it is folded into a convolution inside it.
+    """
+    # A subclass of a batch norm may do more than its name says, such as clip.
+    names = {
+        id(module.weight if isinstance(module, nn.Conv2d) else module.running_mean): name
+        for name, module in net.named_modules()
+        if isinstance(module, nn.Conv2d) or type(module) is nn.BatchNorm2d
+    }
+    for convolution, norm in _trace(net, inputs)[0].pairs():
+        first, second = names.get(id(convolution.weight)), names.get(id(norm.running_mean))
+        if first is None or second is None or (_inside(first, layer) and not _inside(second, layer)):
+            continue
+        weight, bias = _fold(convolution, norm)
+        folded: Any = net.get_submodule(first)
+        folded.weight, folded.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
+        parent, _, own = second.rpartition(".")
+        setattr(net.get_submodule(parent), own, nn.Identity())
+
+
+def _inside(name: str, layer: str) -> bool:
+    return name == layer or name.startswith(f"{layer}.")
+
+
+def _trace(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[_Trace, Tensor]:
+    with torch.no_grad(), _Trace() as trace:
+        return trace, network(inputs)
 
 
 class _Convolution(NamedTuple):
@@ -101,7 +127,12 @@ class _Trace(TorchFunctionMode):
             self.batch_norms.append(_BatchNorm(*args, **kwargs))
         return output
 
-    def may_fold(self, convolution: _Convolution, norm: _BatchNorm) -> bool:
+    def pairs(self) -> list[tuple[_Convolution, _BatchNorm]]:
+        """Every batch norm that can be folded, behind its convolution."""
+        fed = ((self.convolutions.get(id(norm.inputs)), norm) for norm in self.batch_norms)
+        return [(convolution, norm) for convolution, norm in fed if convolution and self._may_fold(convolution, norm)]
+
+    def _may_fold(self, convolution: _Convolution, norm: _BatchNorm) -> bool:
         if norm.training or norm.running_mean is None:  # it uses the image's own statistics
             return False
         weights = [other.weight.data_ptr() for other in self.convolutions.values()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from .final_layer import final_layer
 from .hooked_split import HookedSplit
 from .linear_head import LinearHead, find_linear_head, linear_layers
 from .split import Split, split_at
+
+Kind = TypeVar("Kind", bound="Classifier")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -33,6 +36,8 @@ class Classifier:
         classes: names of the classes, for pictures and tables.
         size: side of the square image that the network was trained on; photographs are cut to it.
     """
+
+    _layout = torch.preserve_format  # of what the network sees
 
     def __init__(
         self,
@@ -57,7 +62,9 @@ class Classifier:
         self._linear_heads: dict[str, LinearHead | None] = {}
         self._linear_layers: dict[str, list[nn.Linear]] = {}
         self._modules: list[int] = []
+        self._class_counts: dict[tuple[int, int], int] = {}
         self.grid_models: dict[int, Classifier] = {}  # by size, as `grid.for_grid` found them
+        self.tuned_models: dict[Any, tuple[object, Classifier]] = {}  # with their versions, as `tuned.tuned` made them
         self._hashed: tuple[object, str] = (None, "")
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
@@ -84,16 +91,14 @@ class Classifier:
         return self
 
     def normalise(self, images: Tensor) -> Tensor:
-        """What the network sees: (images - mean) / std, in its own precision."""
+        """What the network sees: (images - mean) / std, in its own precision and layout."""
         precision = next((value.dtype for value in self.net.parameters()), images.dtype)
-        return ((images - self._mean) / self._std).to(precision)
+        return ((images - self._mean) / self._std).to(precision, memory_format=self._layout)
 
-    def around(self, net: nn.Module, name: str, size: int) -> Classifier:
+    def around(self, net: nn.Module, name: str, size: int, kind: type[Kind]) -> Kind:
         """A classifier of another network, or for another size, that shares all the rest with this one."""
         mean, std = self._mean.flatten().tolist(), self._std.flatten().tolist()
-        return Classifier(
-            net, mean, std, name=name, final=self._final, classes=self.classes, size=size, device=self.device
-        )
+        return kind(net, mean, std, name=name, final=self._final, classes=self.classes, size=size, device=self.device)
 
     def predict(self, image: Tensor) -> tuple[int, float]:
         """The class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
@@ -127,7 +132,8 @@ class Classifier:
             self._forget_splits()
 
     def _forget_splits(self) -> None:
-        for known in (self._splits, self._linear_heads, self._linear_layers, self.grid_models):
+        found = (self._splits, self._linear_heads, self._linear_layers, self._class_counts)
+        for known in (*found, self.grid_models, self.tuned_models):
             known.clear()
 
     def _split(self, layer: str) -> Split:
@@ -153,6 +159,11 @@ class Classifier:
         self.split(layer)
         return self._linear_layers.get(layer, [])
 
+    @property
+    def first_convolution(self) -> Tensor | None:
+        """The kernels (out channels, in channels, height, width) that take the image; None without any."""
+        return next((module.weight for module in self.net.modules() if isinstance(module, nn.Conv2d)), None)
+
     def _logits(self, output: object) -> Tensor:
         output = getattr(output, "logits", output)  # as Hugging Face's models answer
         if not isinstance(output, Tensor) or output.ndim != 2:
@@ -175,13 +186,24 @@ class Classifier:
         """How many logits an image of this size gets: the number of class names, or by trying."""
         if self.classes is not None:
             return len(self.classes)
-        with torch.inference_mode():
-            try:
-                return int(self(torch.zeros(1, self.channels, height, width, device=self.device)).shape[1])
-            except RuntimeError as error:
-                raise ModelError(
-                    f"{self.name} cannot take images of {height} × {width} ({error}): give the size it was made for."
-                ) from error
+        if (height, width) not in self._class_counts:
+            self._class_counts[height, width] = self._try_size(height, width)
+        return self._class_counts[height, width]
+
+    @torch.inference_mode()
+    def _try_size(self, height: int, width: int) -> int:
+        try:
+            return int(self(torch.zeros(1, self.channels, height, width, device=self.device)).shape[1])
+        except RuntimeError as error:
+            raise ModelError(
+                f"{self.name} cannot take images of {height} × {width} ({error}): give the size it was made for."
+            ) from error
+
+    @property
+    def version(self) -> object:
+        """Changes with the memory and the values of parameters and buffers, but not when written through ``.data``."""
+        tensors = (*self.net.parameters(), *self.net.buffers())
+        return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
 
     @property
     def weights_hash(self) -> str:
@@ -190,10 +212,8 @@ class Classifier:
         Kept until a tensor's version changes, which writing through ``.data`` does not do. Code of a module's own
         that does not show in its printed form is not seen.
         """
-        state = self.net.state_dict()
-        version = tuple((name, value.data_ptr(), value._version) for name, value in state.items())
-        if version != self._hashed[0]:
-            parts = [("", self._mean), ("", self._std), *sorted(state.items())]
+        if (version := self.version) != self._hashed[0]:
+            parts = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
             pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
             self._hashed = (version, sha256(repr((self.net, self._final)).encode(), *pieces))
         return self._hashed[1]

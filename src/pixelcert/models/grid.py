@@ -38,7 +38,8 @@ def _find(model: Classifier, size: int) -> Classifier:
         ) from error
     if size == model.size:
         return model
-    larger = (_slide(model, size) if size > model.size else None) or model.around(model.net, model.name, size)
+    sliding = _slide(model, size) if size > model.size else None
+    larger = sliding or model.around(model.net, model.name, size, Classifier)
     return larger if _refusal(larger) is None else model
 
 
@@ -57,7 +58,7 @@ def _slide(model: Classifier, size: int) -> Classifier | None:
         )
         return None
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
-    return model.around(net, f"{model.name}, sliding head", size)
+    return model.around(net, f"{model.name}, sliding head", size, Classifier)
 
 
 def _refusal(model: Classifier) -> Exception | None:

@@ -34,11 +34,11 @@ class LinearHead:
 
     def logits(self, features: Tensor) -> Tensor:
         """(B, C, h, w) → (B, classes)."""
-        return F.linear(features.mean(dim=(2, 3)), self.weight, self.layer.bias)
+        return F.linear(features.mean(dim=(2, 3), dtype=self.weight.dtype), self.weight, self.layer.bias)
 
     def evidence(self, features: Tensor) -> Tensor:
         """What every position adds to every logit, so that they sum to it but for the bias: (B, classes, h, w)."""
-        return torch.einsum("kc,bchw->bkhw", self.weight, features) / features[0, 0].numel()
+        return torch.einsum("kc,bchw->bkhw", self.weight, features.to(self.weight)) / features[0, 0].numel()
 
 
 def linear_layers(head: fx.GraphModule) -> list[nn.Linear]:

@@ -1,0 +1,124 @@
+"""Tuned classifiers: copies made for speed, the same function up to rounding.
+
+Batch norms are folded into convolutions, memory is laid out channels-last, the arithmetic is in another number format
+where that is asked for, and the halves of the network are compiled where it pays. The certificate is about the function
+as it is computed, so none of this touches its soundness; what was used is in the votes' provenance.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .batch_norm_folding import fold_modules
+from .classifier import Classifier
+from .split import Split
+
+_SAME = 1e-3  # of the largest logit: how far folding may move the logits
+
+
+class TunedClassifier(Classifier):
+    """A classifier on its own copy of a network. Nobody else changes it, so nothing in it is checked again."""
+
+    _layout = torch.channels_last
+    compiled: bool
+    _first_convolution: Tensor | None
+
+    @classmethod
+    def of(cls, model: Classifier, net: nn.Module, compiled: bool) -> TunedClassifier:
+        tuned = model.around(net, model.name, model.size, cls)
+        tuned.compiled, tuned._first_convolution = compiled, model.first_convolution
+        return tuned
+
+    @property
+    def first_convolution(self) -> Tensor | None:
+        """The kernels before folding."""
+        return self._first_convolution
+
+    def _check_modules(self) -> None:
+        pass
+
+    def _split(self, layer: str) -> Split:
+        split = super()._split(layer)
+        return Split(*map(torch.compile, split)) if self.compiled else split
+
+
+def tuned(
+    model: Classifier, dtype: torch.dtype | None = None, *, layer: str = "input", compiled: bool = False
+) -> Classifier:
+    """A copy of `model` for splitting at `layer`, made once and again when a weight changes.
+
+    It computes in `dtype`, by default the model's own, except for the last linear layer: in the model's own format that
+    costs nothing, and classes that are close stay apart.
+    """
+    model.split("input")  # refuses training mode, and forgets copies of modules since replaced
+    key, version = (dtype, layer, compiled), model.version
+    if key not in model.tuned_models or model.tuned_models[key][0] != version:
+        model.tuned_models[key] = version, _tune(model, dtype, layer, compiled)
+    return model.tuned_models[key][1]
+
+
+def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool) -> Classifier:
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(1, model.channels, model.size, model.size, generator=generator)
+    inputs = model.normalise(image.to(model.device))
+    net = _folded(model.net, inputs, model.final if layer == "final" else layer)
+    if dtype is not None:
+        _convert(net, dtype, inputs)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return TunedClassifier.of(model, net, compiled)
+
+
+@torch.no_grad()
+def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
+    """A copy of `net` with its batch norms folded and nothing in place; just a copy where that changes what it answers.
+
+    Guided Backprop would have to copy what a ReLU does in place, and to work in place saves the others nothing.
+    """
+    folded = copy.deepcopy(net).requires_grad_(False)
+    for module in folded.modules():
+        if getattr(module, "inplace", False) is True:
+            setattr(module, "inplace", False)  # noqa: B010 — a module's attributes have no types
+    try:
+        fold_modules(folded, inputs.clone(), layer)
+        expected, answer = (_logits(each(inputs.clone())) for each in (net, folded))
+        if torch.allclose(answer, expected, rtol=0, atol=_SAME * float(expected.abs().max()), equal_nan=True):
+            return folded
+    except (RuntimeError, AttributeError, TypeError):  # the network's code may look for the batch norms that are gone
+        pass
+    return copy.deepcopy(net).requires_grad_(False)
+
+
+def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor) -> None:
+    """All of `net` in `dtype` but the linear layer that makes the logits, in place."""
+    last = _last_linear(net, inputs)
+    kept = None if last is None else copy.deepcopy(last)
+    net.to(dtype)
+    if last is not None and kept is not None:
+        own = kept.weight.dtype
+        last.to(own).load_state_dict(kept.state_dict())
+        last.register_forward_pre_hook(lambda module, given: (given[0].to(own),))
+
+
+@torch.no_grad()
+def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
+    """The linear layer whose answer is the network's own."""
+    answers: dict[int, nn.Linear] = {}
+
+    def remember(module: Any, given: Any, answer: Any) -> None:
+        answers[answer.data_ptr()] = module
+
+    hooks = [module.register_forward_hook(remember) for module in net.modules() if isinstance(module, nn.Linear)]
+    try:
+        return answers.get(_logits(net(inputs.clone())).data_ptr())
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _logits(answer: Any) -> Tensor:
+    logits: Tensor = getattr(answer, "logits", answer)  # as Hugging Face's models answer
+    return logits
