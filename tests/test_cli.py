@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import pixelcert as pc
-from pixelcert import sampling
+from pixelcert import loop
 from pixelcert.cli import main
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "pixelcert"
@@ -127,13 +127,13 @@ def tiny(pixelcert, tiny_folder, monkeypatch, tmp_path) -> Callable[..., Run]:
 
 @pytest.fixture
 def no_sampling(monkeypatch) -> None:
-    monkeypatch.setattr(sampling, "noisy", lambda *_: pytest.fail("sampling began"))
+    monkeypatch.setattr(loop, "noisy", lambda *_: pytest.fail("sampling began"))
 
 
 @contextmanager
 def stopping_after(batches: int, stop: BaseException) -> Iterator[None]:
     """Raises `stop` in place of the next batch of noise."""
-    noisy, done = sampling.noisy, []
+    noisy, done = loop.noisy, []
 
     def noisy_until(*given: Any) -> torch.Tensor:
         done.append(given)
@@ -142,7 +142,7 @@ def stopping_after(batches: int, stop: BaseException) -> Iterator[None]:
         return noisy(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "noisy", noisy_until)
+        patch.setattr(loop, "noisy", noisy_until)
         yield
 
 
@@ -505,8 +505,8 @@ def test_out_that_is_a_file_is_refused(tiny, tmp_path):
 
 def test_what_cannot_be_certified_in_the_end_is_not_sampled(tiny, monkeypatch):
     """At this α, n = 44 is the fewest for the pixels and leaves nothing for the prediction beside them."""
-    noisy, batches = sampling.noisy, []
-    monkeypatch.setattr(sampling, "noisy", lambda *given: (batches.append(given), noisy(*given))[1])
+    noisy, batches = loop.noisy, []
+    monkeypatch.setattr(loop, "noisy", lambda *given: (batches.append(given), noisy(*given))[1])
     run = tiny("--alpha", repr(256 * (0.75**44 + 0.25**44) * (1 + 1e-6)))
     assert run.code == 0 or not batches, run.err
 

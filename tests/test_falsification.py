@@ -17,7 +17,7 @@ import torch
 from scipy.stats import norm
 
 import pixelcert as pc
-from pixelcert import counts, ranking, sampling, statistics
+from pixelcert import counts, loop, ranking, sampling, statistics
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)
@@ -80,7 +80,7 @@ def check_votes_depend_on_the_noisy_images_alone() -> None:
     """Two clean images, the same noisy copies: the votes must be the same."""
     copies = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "noisy", lambda image, sigma, seed, indices: copies[list(indices)])
+        patch.setattr(loop, "noisy", lambda image, sigma, seed, indices: copies[list(indices)])
         one, other = (pc.sample(lambda x, t: x[:, 0] ** 2, image, 0) for image in (BASE, BASE * 0.2))
     assert np.array_equal(one.ones, other.ones)
     assert np.array_equal(one.zeros, other.zeros)
@@ -287,13 +287,14 @@ def radius_times_1_35(patch: pytest.MonkeyPatch) -> None:
 
 def clean_image_leakage(patch: pytest.MonkeyPatch) -> None:
     """What the published code does: divide by a percentile of the clean map, and clip."""
-    real = sampling._count_all
+    real = sampling.count_each
 
-    def leaky(votes, explainer, clean, progress):
-        scale = explainer(clean[None], None).abs().quantile(0.99)
-        return real(votes, lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1), clean, progress)
+    def leaky(runs, explainer, *rest):
+        (run,) = runs
+        scale = explainer(run.clean[None], None).abs().quantile(0.99)
+        return real([run], lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1), *rest)
 
-    patch.setattr(sampling, "_count_all", leaky)
+    patch.setattr(sampling, "count_each", leaky)
 
 
 def ties_counted_as_ones(patch: pytest.MonkeyPatch) -> None:
@@ -343,8 +344,8 @@ def prediction_without_its_factor(patch: pytest.MonkeyPatch) -> None:
 
 
 def noise_too_small(patch: pytest.MonkeyPatch) -> None:
-    real = sampling.noisy
-    patch.setattr(sampling, "noisy", lambda image, sigma, *rest: real(image, sigma * 0.9, *rest))
+    real = loop.noisy
+    patch.setattr(loop, "noisy", lambda image, sigma, *rest: real(image, sigma * 0.9, *rest))
 
 
 FAULTS = [

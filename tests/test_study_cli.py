@@ -15,7 +15,7 @@ from PIL import Image
 from small_studies import photographs, tiny, write_study
 
 import pixelcert as pc
-from pixelcert import sampling
+from pixelcert import loop
 from pixelcert.cli import main
 from pixelcert.study.templates import template
 
@@ -237,7 +237,7 @@ def test_run_does_every_job_and_sums_up_each_method(small):
 
 def test_second_run_does_nothing_and_says_the_same(small, monkeypatch):
     first = small("run", "small.toml")
-    monkeypatch.setattr(sampling, "noisy", lambda *_: pytest.fail("sampling began"))
+    monkeypatch.setattr(loop, "noisy", lambda *_: pytest.fail("sampling began"))
     again = small("run", "small.toml")
     assert again.code == 0
     assert "6 of 6 jobs are done, 0 by this run" in again.err
@@ -312,7 +312,7 @@ def test_damaged_files_are_found_told_and_made_again(small):
 
 
 def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small, monkeypatch):
-    noisy, calls = sampling.noisy, []
+    noisy, calls = loop.noisy, []
 
     def stop(*given: Any) -> Any:
         calls.append(given)
@@ -321,7 +321,7 @@ def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small, mon
         return noisy(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sampling, "noisy", stop)
+        patch.setattr(loop, "noisy", stop)
         run = small("run", "small.toml")
     assert run.code == 130
     assert "stopped; everything finished is saved" in run.said

@@ -13,7 +13,7 @@ import torch
 from small_studies import SIZE, N, photographs, small_study, tiny
 
 import pixelcert as pc
-from pixelcert import sampling
+from pixelcert import loop, sampling
 from pixelcert.explainer import explain
 from pixelcert.models.grid import for_grid
 from pixelcert.noise import snap
@@ -349,7 +349,7 @@ def test_interrupted_run_goes_on_where_it_was(tmp_path, small_batches):
 
 def test_explainer_that_fails_midway_is_continued_by_the_next_try(one_job, monkeypatch):
     study, worker, job = one_job
-    noisy = sampling.noisy
+    noisy = loop.noisy
     failing = [True]
 
     def noisy_until(clean: Any, sigma: float, seed: int, indices: range) -> Any:
@@ -358,7 +358,7 @@ def test_explainer_that_fails_midway_is_continued_by_the_next_try(one_job, monke
         return noisy(clean, sigma, seed, indices)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sampling, "noisy", noisy_until)
+        patch.setattr(loop, "noisy", noisy_until)
         with pytest.raises(pc.SamplingError, match=r"16 of 40 samples .*a cosmic ray"):
             worker.do(job)
     assert study.store.load_partial(job).counted == 16

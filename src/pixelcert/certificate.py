@@ -166,7 +166,7 @@ def certify_votes(
     )
     overlay = np.zeros(votes.size, dtype=np.float32)
     for level in chosen:  # smaller levels come later and win
-        overlay[counts[level][0] >= overlay_claim.votes_needed] = level
+        np.copyto(overlay, level, where=counts[level][0] >= overlay_claim.votes_needed)
     overlay.setflags(write=False)
     prediction = None if correction == "reference" else _certify_prediction(votes, tau, alpha_prediction)
 
@@ -247,7 +247,8 @@ def _overlay_claim(votes: Votes, tau: float, alpha: float) -> Claim:
 
 
 def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray[np.int8]:
-    labels: NDArray[np.int8] = np.where(ones >= k, 1, np.where(zeros >= k, 0, ABSTAIN)).astype(np.int8)
+    one, zero = ones >= k, zeros >= k
+    labels: NDArray[np.int8] = one.view(np.int8) + ABSTAIN * (~(one | zero)).view(np.int8)
     labels.setflags(write=False)
     return labels
 

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from .methods import Method
     from .models import Classifier
+    from .sampling import Subject
+    from .tuning import Precision
     from .votes import Votes
 
-    Run = tuple[Plan, Method, Tensor, int]  # what is sampled: plan, explainer, image, target
+    Run = tuple[Plan, Method, Tensor, int, Precision]  # what is sampled: plan, explainer, image, target, precision
 
 REFUSED = 1
 INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
@@ -68,6 +70,12 @@ def certify(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
     batch_size: Annotated[int | None, typer.Option(help="Noisy images at once; default: chosen.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …; default: a GPU if there is one.")] = None,
+    precision: Annotated[
+        str, typer.Option(help="float32, tf32, bfloat16; auto: the fastest that is as good.")
+    ] = "auto",
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the network; default: where it pays.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace votes of other settings there.")] = False,
     picture: Picture = True,
@@ -82,7 +90,7 @@ def certify(
         from .methods import method as make_method
         from .models import load_model
         from .models.embedded import photographs
-        from .sampling import Interrupted
+        from .sampling import Interrupted, SamplingError, Subject, sample_each
 
         classifier = load_model(model, None if weights == "none" else weights, device)
         test: Any = correction or statistics.default_correction(plan)
@@ -92,17 +100,29 @@ def certify(
         files = _votes_files(paths, out, explainer)
         loaded = [load_image(path, classifier.size) for path in paths]
         targets = [_parse_target(target, classifier, image) for image in loaded]
-        runs = [(plan, explainer, image, index) for image, index in zip(loaded, targets, strict=True)]
-        begun = [_find_votes(file, run, overwrite) for file, run in zip(files, runs, strict=True)]
+        asked = [(plan, explainer, image, index, precision) for image, index in zip(loaded, targets, strict=True)]
+        begun = [_find_votes(file, run, overwrite) for file, run in zip(files, asked, strict=True)]  # type: ignore[arg-type]
+        begun = begun if resume else [None] * len(begun)
 
+    how: Any = {"batch_size": batch_size, "precision": precision, "compile": "auto" if compiled is None else compiled}
     results = []
     with terminal.progress() as track:
-        for path, file, run, votes in zip(paths, files, runs, begun, strict=True):
-            settings = {"batch_size": batch_size, "progress": track(path.name)}
+        subjects = [
+            Subject(image, index, path.name, track(path.name))
+            for image, index, path in zip(loaded, targets, paths, strict=True)
+        ]
+        fresh = [subject for subject, votes in zip(subjects, begun, strict=True) if votes is None]
+        sampled = sample_each(plan, explainer, fresh, **how)
+        for file, subject, votes in zip(files, subjects, begun, strict=True):
             try:
-                votes = _sample_into(file, run, votes if resume else None, path.name, settings)
-            except Interrupted:
-                raise typer.Exit(INTERRUPTED) from None
+                votes = next(sampled) if votes is None else _go_on(votes, explainer, subject, batch_size)
+            except (Interrupted, SamplingError) as stop:
+                _save_partial(file, stop.votes)
+                if isinstance(stop, Interrupted):
+                    raise typer.Exit(INTERRUPTED) from None
+                raise
+            votes.save(file)
+            _partial(file).unlink(missing_ok=True)
             results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
     terminal.show_results(results, as_json)
 
@@ -260,24 +280,15 @@ def _find_votes(file: Path, run: Run, overwrite: bool) -> Votes | None:
     return found
 
 
-def _sample_into(file: Path, run: Run, begun: Votes | None, image_name: str, settings: dict[str, Any]) -> Votes:
-    """Votes of one run, in `file`. What an interruption or failure leaves goes beside it, for --resume."""
-    from .sampling import Interrupted, SamplingError, sample_plan
+def _go_on(votes: Votes, explainer: Method, subject: Subject, batch_size: int | None) -> Votes:
+    return votes.resume(explainer, subject.image, batch_size=batch_size, progress=subject.progress)
 
-    plan, explainer, image, target = run
-    try:
-        if begun is None:
-            votes = sample_plan(plan, explainer, image, target, tau=None, image_name=image_name, **settings)
-        else:
-            votes = begun.resume(explainer, image, **settings)
-    except (Interrupted, SamplingError) as stop:
-        partial = stop.votes.save(_partial(file))
-        counted = f"{stop.votes.counted} of {plan.n} samples"
-        terminal.say(f"{counted} are saved in {partial}; the same command with --resume goes on.")
-        raise
-    votes.save(file)
-    _partial(file).unlink(missing_ok=True)
-    return votes
+
+def _save_partial(file: Path, votes: Votes) -> None:
+    """What an interruption or failure leaves goes beside the file, for --resume."""
+    partial = votes.save(_partial(file))
+    counted = f"{votes.counted} of {votes.plan.n} samples"
+    terminal.say(f"{counted} are saved in {partial}; the same command with --resume goes on.")
 
 
 def _certify_file(

@@ -27,10 +27,12 @@ class Counts:
 
     @classmethod
     def of(cls, votes: Votes, device: torch.device) -> Counts:
+        shape = (len(votes.plan.levels), votes.pixels)
+
         def put(array: NDArray[np.int32] | None) -> Tensor:
-            levels = len(votes.plan.levels)
-            flat = np.zeros((levels, votes.pixels), np.int32) if array is None else array.reshape(levels, -1)
-            return torch.tensor(flat, device=device)
+            if array is None or votes.counted == 0:
+                return torch.zeros(shape, dtype=torch.int32, device=device)
+            return torch.tensor(array.reshape(shape), device=device)
 
         classes = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
         return cls(votes.counted, put(votes.ones), put(votes.zeros), put(votes.guess_ones), classes)
@@ -47,6 +49,11 @@ class Counts:
             answers = _count_answers(logits)
             predictions = answers if predictions is None else predictions + answers
         return Counts(self.counted + len(maps), self.ones + ones, self.zeros + zeros, guess_ones, predictions)
+
+    def on_host(self) -> Counts:
+        """These counts on their way to the CPU; an accelerator copies them when it comes to it."""
+        fetched = (self.ones, self.zeros, self.guess_ones, self.predictions)
+        return Counts(self.counted, *(None if x is None else x.to("cpu", non_blocking=True) for x in fetched))  # type: ignore[arg-type]
 
     def to_votes(self, votes: Votes, explainer: Explainer, batch_size: int) -> Votes:
         def fetch(counts: Tensor) -> NDArray[np.int32]:
@@ -72,4 +79,6 @@ def _count_answers(logits: Tensor) -> Tensor:
     first, second = logits.topk(2, dim=1).values.unbind(1) if logits.shape[1] > 1 else (logits[:, 0], -torch.inf)
     classes = logits.shape[1]
     answers = torch.where(first > second, logits.argmax(dim=1), classes)
-    return torch.bincount(answers, minlength=classes + 1)[:classes].to(torch.int32)
+    counts = torch.zeros(classes + 1, dtype=torch.int32, device=logits.device)
+    # Not by `bincount`, which waits for the device.
+    return counts.scatter_add_(0, answers, torch.ones_like(answers, dtype=torch.int32))[:classes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 
-def sha256(*parts: bytes) -> str:
+def sha256(*parts: bytes | memoryview) -> str:
     """Hexadecimal SHA-256 of the concatenated parts."""
     digest = hashlib.sha256()
     for part in parts:

@@ -18,8 +18,12 @@ from torch.nn import functional as F
 
 from .errors import ArgumentError, ExplainerError
 
+# Images of 224 × 224 × 3 that go through the network at once: a CPU's cache holds few, a GPU is filled by many.
 _BATCH = {"cpu": 16}
-_BATCH_ACCELERATOR = 128  # images of 224 × 224 × 3
+_BATCH_ACCELERATOR = 256
+# Such batches that one call of the explainer may take, so that progress shows and little is lost when it ends.
+_CALL = {"cpu": 1}
+_CALL_ACCELERATOR = 64
 
 
 class Explanation(NamedTuple):
@@ -35,12 +39,13 @@ class Explainer(Protocol):
     def __call__(self, images: Tensor, targets: Tensor, /) -> Tensor: ...
 
 
-def explain(explainer: Explainer, images: Tensor, target: int) -> Explanation:
+def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Explanation:
     """One finite-precision map (B, H, W) per image, at the images' size and on their device.
 
-    Channels are summed and coarser maps are upsampled bilinearly.
+    `target` is one class for all images, or one for each (B,). Channels are summed and coarser maps are upsampled
+    bilinearly.
     """
-    targets = torch.full((len(images),), target, device=images.device)
+    targets = target if isinstance(target, Tensor) else torch.full((len(images),), target, device=images.device)
     answer = explainer.explain(images, targets) if hasattr(explainer, "explain") else explainer(images, targets)
     maps, logits = answer if isinstance(answer, Explanation) else (answer, None)
     _check_maps(maps, images)
@@ -88,8 +93,8 @@ def check_target(explainer: Any, target: int, image: Tensor) -> int:
     return int(target)
 
 
-def precision_of(explainer: Any, device: torch.device) -> str:
-    """The model's number format, and where torch may round it further."""
+def own_precision(explainer: Any, device: torch.device) -> str:
+    """The number format of the explainer's model as it is, and where torch may round it further."""
     parameters = getattr(getattr(_model_of(explainer), "net", None), "parameters", tuple)
     dtype = next((str(value.dtype).removeprefix("torch.") for value in parameters()), "float32")
     tf32 = device.type == "cuda" and dtype == "float32"
@@ -111,14 +116,20 @@ def class_names(explainer: Any, indices: Iterable[int]) -> dict[str, str]:
     return {str(index): str(names[index]) for index in indices if index < len(names)} if names else {}
 
 
-def choose_batch_size(explainer: Any, image: Tensor) -> int:
-    """Noisy images per call, from the image's size and the network runs that the explainer says one image takes."""
-    runs = max(1, getattr(explainer, "forwards", 1))
-    return max(1, images_per_batch(image.device, image.numel()) // runs)
+def choose_batch_size(explainer: Any, device: torch.device, values: int) -> int:
+    """Noisy images of so many values each per call, from the network runs that the explainer says one takes."""
+    full = images_per_batch(device, values)
+    batches = _CALL.get(device.type, _CALL_ACCELERATOR)
+    return max(1, min(full, batches * full // runs_per_image(explainer)))
+
+
+def runs_per_image(explainer: Any) -> int:
+    """About how many runs of its network the explainer says that one image takes."""
+    return max(1, getattr(explainer, "forwards", 1))
 
 
 def images_per_batch(device: torch.device, values: int) -> int:
-    """How many inputs of so many values each fill the device in one batch: a CPU's cache, an accelerator's cores."""
+    """How many inputs of so many values each fill the device in one batch."""
     full = _BATCH.get(device.type, _BATCH_ACCELERATOR)
     return max(1, math.floor(full * 3 * 224 * 224 / values))
 

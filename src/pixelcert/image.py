@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import BinaryIO
@@ -55,15 +56,22 @@ def check_image(image: Tensor | NDArray[np.floating], channels: int | None = Non
     if channels is not None and image.shape[0] != channels:
         hint = ": channels come first, use image.permute(2, 0, 1)" if image.shape[2] == channels else ""
         raise ImageError(f"image has {image.shape[0]} channels and the model takes {channels}{hint}.")
-    if not bool(image.isfinite().all()):
+    low, high = _bounds(image)
+    if not (math.isfinite(low) and math.isfinite(high)):
         raise ImageError(f"image has {int((~image.isfinite()).sum())} values that are NaN or infinite: repair them.")
-    low, high = float(image.min()), float(image.max())
     if low < 0 or high > 1:
         raise ImageError(
             f"image has values from {low:.4g} to {high:.4g}: give pixels in [0, 1], before any normalisation "
             f"(divide by 255, or undo mean and std; Classifier applies them after the noise)."
         )
     return image
+
+
+def _bounds(image: Tensor) -> tuple[float, float]:
+    """Its least and greatest value; NaN if it has any. By NumPy, since a few pixels are not worth waking threads."""
+    values = image.cpu()
+    array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return float(array.min()), float(array.max())
 
 
 def resize_image(image: Tensor, size: int) -> Tensor:
@@ -81,15 +89,15 @@ def resize_image(image: Tensor, size: int) -> Tensor:
 
 def image_hash(image: Tensor) -> str:
     """SHA-256 of an image's shape and float32 values."""
-    return sha256(str(tuple(image.shape)).encode(), image.float().cpu().contiguous().numpy().tobytes())
+    return sha256(str(tuple(image.shape)).encode(), image.float().cpu().contiguous().numpy().data)
 
 
 def to_photo(image: Tensor) -> NDArray[np.uint8] | None:
     """(H, W, 3) bytes for pictures; None for an image that is neither grey nor RGB."""
     if image.shape[0] not in (1, 3):
         return None
-    grey_levels = (image * 255).round().to(torch.uint8).expand(3, -1, -1)
-    return np.ascontiguousarray(grey_levels.permute(1, 2, 0).cpu().numpy())
+    grey_levels = np.rint(image.cpu().numpy() * 255).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(grey_levels, (3, *image.shape[1:])).transpose(1, 2, 0))
 
 
 def _to_rgb(picture: Image.Image, path: str | Path) -> Image.Image:

@@ -33,6 +33,7 @@ class Provenance:
     device: str
     precision: str
     batch_size: int
+    compiled: bool = False  # whether the network was
     versions: Mapping[str, str] = field(default_factory=lambda: dict(_versions()))
 
     def __post_init__(self) -> None:

@@ -1,14 +1,11 @@
-"""The loop: noise → explainer → ranking → counts. The only expensive part, and its whole result is `Votes`.
-
-Memory is O(levels × pixels) besides one batch, whatever n is, and nothing leaves the device until the end.
-"""
+"""Sampling: from an explainer and an image to `Votes`. What is asked is checked here, before the loop begins."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,8 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import statistics
-from .counts import Counts
-from .errors import ArgumentError, ExplainerError, PixelcertWarning
+from .errors import ArgumentError
 from .explainer import (
     Explainer,
     channels_of,
@@ -26,37 +22,33 @@ from .explainer import (
     class_names,
     describe,
     device_of,
-    explain,
-    precision_of,
+    runs_per_image,
 )
 from .image import check_image, image_hash, to_photo
-from .noise import noisy, snap
+from .loop import Interrupted as Interrupted
+from .loop import Progress, Run, count_each
+from .loop import SamplingError as SamplingError
+from .noise import snap
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign
 from .provenance import Provenance
-from .ranking import check_levels_fit, count_votes
+from .ranking import check_levels_fit
 from .statistics import Correction
+from .tuning import Compile, Precision, Tuning, choose_tuning, tune, tuning_of
 from .votes import Votes
 
 if TYPE_CHECKING:
     from .certificate import Certificate
 
-Progress = Callable[[int, int], None]  # (samples counted, samples planned)
+Item = TypeVar("Item")
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the `votes` counted so far. They cannot be certified, but saved and resumed to the planned n."""
+class Subject(NamedTuple):
+    """An image to explain, and the class to explain it for."""
 
-    def __init__(self, votes: Votes) -> None:
-        super().__init__(f"{votes.counted} of {votes.plan.n} samples counted")
-        self.votes = votes
-
-
-class SamplingError(ExplainerError):
-    """The explainer raised an error midway. `votes` holds what was counted before, to be resumed."""
-
-    def __init__(self, message: str, votes: Votes) -> None:
-        super().__init__(message)
-        self.votes = votes
+    image: Tensor | NDArray[np.floating]  # (C, H, W) in [0, 1], before normalisation
+    target: int
+    name: str = ""
+    progress: Progress | None = None  # called with (samples counted, samples planned) after every batch
 
 
 def certify(
@@ -89,6 +81,8 @@ def sample(
     alpha: float = ALPHA,
     correction: Correction | None = None,
     batch_size: int | None = None,
+    precision: Precision = "auto",
+    compile: Compile = "auto",
     image_name: str = "",
     progress: Progress | None = None,
 ) -> Votes:
@@ -105,49 +99,58 @@ def sample(
         tau, alpha, correction: the certificate to be asked for, so that an n too small for it is refused before
             sampling; votes do not depend on them. ``tau=None`` skips the check.
         batch_size: noisy images per call of the explainer; chosen by default, halved when memory runs out.
+        precision: "float32", "tf32" or "bfloat16"; "auto" takes the fastest that hardly changes certificates. The
+            certificate is about the function as computed, so each is sound.
+        compile: whether to compile the network first; "auto" does on a GPU where the wait pays.
         progress: called with (samples counted, samples planned) after every batch.
 
     Raises:
         Interrupted: on Ctrl-C, carrying the votes counted so far.
     """
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=tuple(levels), seed=seed)
-    return sample_plan(
-        plan,
-        explainer,
-        image,
-        target,
-        tau=tau,
-        alpha=alpha,
-        correction=correction,
-        batch_size=batch_size,
-        image_name=image_name,
-        progress=progress,
-    )
+    if tau is not None:
+        pixels = check_image(image, channels_of(explainer)).shape[1:].numel()
+        statistics.check_feasible(plan, tau, alpha, pixels, correction or statistics.default_correction(plan))
+    subject = Subject(image, target, image_name, progress)
+    return next(sample_each(plan, explainer, [subject], batch_size=batch_size, precision=precision, compile=compile))
 
 
-def sample_plan(
+def sample_each(
     plan: Plan,
     explainer: Explainer,
-    image: Tensor | NDArray[np.floating],
-    target: int,
+    subjects: Sequence[Subject],
     *,
-    tau: float | None = TAU,
-    alpha: float = ALPHA,
-    correction: Correction | None = None,
     batch_size: int | None = None,
-    image_name: str = "",
-    progress: Progress | None = None,
-) -> Votes:
-    """`sample`, with its settings in a `Plan`."""
-    clean = _prepare(explainer, image)
-    pixels = clean.shape[1] * clean.shape[2]
-    check_levels_fit(plan.levels, pixels, plan.rule)
-    if tau is not None:
-        statistics.check_feasible(plan, tau, alpha, pixels, correction or statistics.default_correction(plan))
-    target = check_target(explainer, target, clean)
-    size = _check_batch_size(batch_size) or choose_batch_size(explainer, clean)
-    empty = _empty_votes(plan, clean, _provenance(explainer, clean, target, size, image_name))
-    return _count_all(empty, explainer, clean, progress)
+    precision: Precision = "auto",
+    compile: Compile = "auto",
+) -> Iterator[Votes]:
+    """The votes of every subject, in order, as they are done. Samples of several images share a batch.
+
+    While one image's votes are looked at, an accelerator goes on with the next. When sampling is interrupted or fails,
+    `Interrupted` and `SamplingError` carry the votes of the first image that is not done.
+    """
+    if not subjects:
+        return iter(())
+    images = [check_image(subject.image, channels_of(explainer)) for subject in subjects]
+    for image, subject in zip(images, subjects, strict=True):
+        check_levels_fit(plan.levels, image.shape[1:].numel(), plan.rule)
+        check_target(explainer, subject.target, image)
+    device = device_of(explainer, images[0])
+    runs = plan.n * runs_per_image(explainer) * sum(image.numel() for image in images) / (3 * 224 * 224)
+    tuning = choose_tuning(explainer, device, precision, compile, runs)
+    size = _check_batch_size(batch_size) or choose_batch_size(explainer, device, images[0].numel())
+    described = describe(explainer)
+
+    def prepare(image: Tensor, subject: Subject) -> tuple[Votes, Tensor, Progress | None]:
+        clean = _on_grid(image)
+        source = _provenance(explainer, described, clean, int(subject.target), subject.name, device, tuning, size)
+        return _no_votes(plan, clean, source), _for_device(clean, device), subject.progress
+
+    prepared: Iterator[tuple[Votes, Tensor, Progress | None]] = map(prepare, images, subjects)
+    if device.type == "cuda" and len(subjects) > 1:
+        prepared = _in_advance(prepared)
+    runs_to_do = (Run(votes, clean.to(device, non_blocking=True), progress) for votes, clean, progress in prepared)
+    return count_each(runs_to_do, tune(explainer, tuning), tuning, size)
 
 
 def resume(
@@ -163,90 +166,51 @@ def resume(
     Refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
     alone: it is up to you to give the same.
     """
-    clean = _prepare(explainer, image)
-    size = _check_batch_size(batch_size) or votes.provenance.batch_size
-    now = _provenance(explainer, clean, votes.provenance.target, size, votes.provenance.image_name)
-    if changed := votes.provenance.differences(now):
+    source = votes.provenance
+    checked = check_image(image, channels_of(explainer))
+    device, clean = device_of(explainer, checked), _on_grid(checked)
+    tuning = tuning_of(source, explainer, device)
+    size = _check_batch_size(batch_size) or source.batch_size
+    described = describe(explainer)
+    now = _provenance(explainer, described, clean, source.target, source.image_name, device, tuning, size)
+    if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    return _count_all(replace(votes, provenance=now), explainer, clean, progress)
+    run = Run(replace(votes, provenance=now), clean.to(device), progress)
+    return next(count_each([run], tune(explainer, tuning), tuning, size))
 
 
-def differences(votes: Votes, plan: Plan, explainer: Explainer, image: Tensor, target: int) -> list[str]:
+def differences(
+    votes: Votes, plan: Plan, explainer: Explainer, image: Tensor, target: int, precision: Precision = "auto"
+) -> list[str]:
     """What sets `votes` apart from those that this plan, explainer, image and target would give, in words."""
-    now = _provenance(explainer, _prepare(explainer, image), target, 1, "")
+    checked = check_image(image, channels_of(explainer))
+    device = device_of(explainer, checked)
+    tuning = choose_tuning(explainer, device, precision, False, 0)
+    now = _provenance(explainer, describe(explainer), _on_grid(checked), target, "", device, tuning, 1)
     changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
     settings = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
     return settings + votes.provenance.differences(now)
 
 
-# ── The loop ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def _on_grid(image: Tensor) -> Tensor:
+    """On the CPU, where it is hashed; moving it later does not change it."""
+    return snap(image.cpu())
 
 
-def _count_all(votes: Votes, explainer: Explainer, clean: Tensor, progress: Progress | None) -> Votes:
-    """Every planned sample that is missing, batch by batch."""
-    plan, target, batch_size = votes.plan, votes.provenance.target, votes.provenance.batch_size
-    counts = Counts.of(votes, clean.device)
-    try:
-        while counts.counted < plan.n:
-            indices = range(counts.counted, min(counts.counted + batch_size, plan.n))
-            try:
-                images = noisy(clean, plan.sigma, plan.seed, indices)
-                maps, logits = explain(explainer, images, target)
-                if counts.counted == 0:
-                    _check_first_batch(explainer, images, target, maps, plan)
-                counts = counts.plus(maps, logits, plan)
-            except (RuntimeError, MemoryError) as error:
-                if batch_size == 1 or not _out_of_memory(error):
-                    raise
-                batch_size //= 2
-                continue
-            if progress is not None:
-                progress(counts.counted, plan.n)
-    except KeyboardInterrupt:
-        raise Interrupted(counts.to_votes(votes, explainer, batch_size)) from None
-    except Exception as error:
-        if counts.counted == 0:
-            raise
-        raise SamplingError(
-            f"sampling failed after {counts.counted} of {plan.n} samples ({type(error).__name__}: {error}): "
-            f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
-            counts.to_votes(votes, explainer, batch_size),
-        ) from error
-    done = counts.to_votes(votes, explainer, batch_size)
-    _warn_if_silent(done)
-    return done
+def _for_device(clean: Tensor, device: torch.device) -> Tensor:
+    """In memory from which a GPU takes it without being waited for."""
+    return clean.pin_memory() if device.type == "cuda" else clean
 
 
-def _check_first_batch(explainer: Explainer, images: Tensor, target: int, maps: Tensor, plan: Plan) -> None:
-    """Refuse maps of NaN, and maps that depend on the rest of the batch: their votes would not be independent.
-
-    Only gross dependence shows, and only for explainers that do not vouch for themselves (`Method` does). One that
-    draws random numbers of its own differs from call to call, and cannot be checked.
-    """
-    if bool(maps.isnan().all()):
-        raise ExplainerError("the explainer returned NaN everywhere: check the model and its weights.")
-    if len(images) == 1 or getattr(explainer, "batch_independent", False):
-        return
-
-    def votes(some: Tensor) -> Tensor:
-        return torch.stack(count_votes(some[:1].flatten(1), plan.levels, plan.sign, plan.rule))
-
-    def differ(one: Tensor, other: Tensor) -> bool:
-        return float((one != other).float().mean()) > 0.01
-
-    alone = votes(explain(explainer, images[:1], target).maps)
-    if differ(alone, votes(maps)) and not differ(alone, votes(explain(explainer, images[:1], target).maps)):
-        raise ExplainerError(
-            "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
-            "explain each image by itself (is a network in training mode?), or use batch_size=1."
-        )
-
-
-def _prepare(explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
-    checked = check_image(image, channels_of(explainer))
-    return snap(checked.to(device_of(explainer, checked)))
+def _in_advance(items: Iterator[Item]) -> Iterator[Item]:
+    """The items, each made in another thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = thread.submit(next, items, None)
+            yield item
 
 
 def _check_batch_size(batch_size: int | None) -> int | None:
@@ -255,38 +219,31 @@ def _check_batch_size(batch_size: int | None) -> int | None:
     return batch_size
 
 
-def _provenance(explainer: Explainer, clean: Tensor, target: int, batch_size: int, image_name: str) -> Provenance:
-    cuda = clean.device.type == "cuda"
+def _provenance(
+    explainer: Explainer,
+    described: Mapping[str, Any],
+    clean: Tensor,
+    target: int,
+    image_name: str,
+    device: torch.device,
+    tuning: Tuning,
+    batch_size: int,
+) -> Provenance:
     return Provenance(
-        **describe(explainer),
+        **described,
         image=image_hash(clean),
         image_name=image_name,
         target=target,
         class_names=class_names(explainer, [target]),
-        device=torch.cuda.get_device_name(clean.device) if cuda else clean.device.type,
-        precision=precision_of(explainer, clean.device),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        precision=tuning.precision,
+        compiled=tuning.compiled,
         batch_size=batch_size,
     )
 
 
-def _empty_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
+def _no_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
     zeros = np.zeros((len(plan.levels), *clean.shape[1:]), dtype=np.int32)
+    zeros.setflags(write=False)
     guesses = zeros if plan.guess else None
     return Votes(plan, provenance, clean.shape[0], 0, zeros, zeros, guesses, photo=to_photo(clean))
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    phrases = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # CPU, MPS, cuDNN, cuBLAS
-    return any(phrase in str(error) for phrase in phrases)
-
-
-def _warn_if_silent(votes: Votes) -> None:
-    if votes.ones.max() == 0 and votes.zeros.max() == 0:
-        warnings.warn(
-            "every map was constant at its threshold, so no pixel got a vote and everything abstains: the explainer "
-            "may not depend on the image, or its ReLU may have left only zeros.",
-            PixelcertWarning,
-            stacklevel=4,
-        )

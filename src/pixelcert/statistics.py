@@ -16,6 +16,7 @@ Corrections, for claiming many labels at once:
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -43,6 +44,7 @@ def check_alpha(alpha: float) -> None:
 # ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@lru_cache(2**16)
 def tail(k: int, n: int, p: float) -> float:
     """P(X ≥ k) for X ~ Bin(n, p), as the regularised incomplete beta function: no sum, no cancellation.
 

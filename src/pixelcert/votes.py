@@ -189,7 +189,8 @@ class Votes:
         try:
             plan = Plan(**{**header["plan"], "levels": tuple(header["plan"]["levels"])})
             known = {field.name for field in fields(Provenance)}
-            provenance = Provenance(**{name: header["provenance"][name] for name in known})
+            earlier = {"compiled": False, **header["provenance"]}  # files of before networks could be compiled
+            provenance = Provenance(**{name: earlier[name] for name in known})
             return cls(plan, provenance, header["channels"], header["counted"], **counts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error

@@ -13,6 +13,7 @@ from ..explainer import choose_batch_size, explain
 from ..methods import Method
 from ..noise import noisy, snap
 from ..ranking import count_votes
+from ..tuning import choose_tuning, rounding, tune
 from .job import Job
 from .store import bytes_of_votes
 from .tally import Cell
@@ -69,19 +70,22 @@ def _seconds_per_sample(
     job: Job, worker: Worker, explainer: Method, runs: int, speeds: dict[tuple[str, int, str], float]
 ) -> float:
     clean = snap(worker.image(job).to(explainer.model.device))
-    plan = job.plan
+    plan, device = job.plan, clean.device
+    tuning = choose_tuning(explainer, device, worker.precision, False, 0)
+    fast = tune(explainer, tuning)
     if runs <= _SHORT:
-        indices = range(_samples(clean, choose_batch_size(explainer, clean)))
+        indices = range(_samples(clean, choose_batch_size(explainer, device, clean.numel())))
 
         def count(clean: Tensor) -> object:
-            maps = explain(explainer, noisy(clean, plan.sigma, plan.seed, indices), 0).maps
+            maps = explain(fast, noisy(clean, plan.sigma, plan.seed, indices), 0).maps
             return count_votes(maps.flatten(1), plan.levels, plan.sign, plan.rule)
 
-        return _time(count, clean) / len(indices)
+        with rounding(tuning, device):
+            return _time(count, clean) / len(indices)
     place = (job.model.label, job.size, job.layer)
     if place not in speeds:
-        features, head = explainer.model.split(job.layer)
-        with torch.inference_mode():
+        features, head = fast.model.split(job.layer)  # type: ignore[attr-defined]
+        with torch.inference_mode(), rounding(tuning, device):
             given = features(noisy(clean, plan.sigma, plan.seed, range(_samples(clean, 128))))
             speeds[place] = _time(head, given) / len(given)
     return runs * speeds[place]

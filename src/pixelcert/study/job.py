@@ -13,6 +13,7 @@ from .. import __version__
 from ..digest import sha256
 from ..methods import METHODS
 from ..plan import Plan, Preset
+from ..tuning import Precision
 from .resolved import ModelFacts, Resolved
 from .scene import Scene, scenes
 
@@ -29,6 +30,7 @@ class Job:
     preset: Preset
     plan: Plan
     scene: Scene
+    precision: Precision = "auto"  # as asked for; what "auto" came to is in the votes' provenance
 
     @property
     def size(self) -> int:
@@ -51,6 +53,7 @@ class Job:
             "params": self.params,
             "layer": self.layer,
             "plan": asdict(self.plan),
+            "precision": self.precision,
             "scene": {
                 "files": [chosen.digest for chosen in self.scene.photographs],
                 "side": self.scene.side,
@@ -84,4 +87,4 @@ def jobs(resolved: Resolved) -> Iterator[Job]:
         params = {**METHODS[base].parameters(), **given}
         for (preset, _, _), plan in settings.plans().items():
             for scene in looked_at:
-                yield Job(resolved.models[label], method, base, params, layer, preset, plan, scene)
+                yield Job(resolved.models[label], method, base, params, layer, preset, plan, scene, settings.precision)

@@ -24,6 +24,7 @@ from ..errors import ArgumentError, InfeasibleError
 from ..methods import METHODS
 from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, N, Plan, Preset, Sign, check_levels
 from ..statistics import Correction
+from ..tuning import Precision
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,6 +104,8 @@ class Settings(_Table):
     correction: Correction | None = None
     deletion: Annotated[tuple[float, ...], BeforeValidator(_as_tuple)] | None = None
     seed: int = 0
+    precision: Precision = "auto"
+    compile: bool | Literal["auto"] = "auto"
     images: ImageSettings = ImageSettings()
     grids: GridSettings = GridSettings()
     model: Mapping[str, ModelSettings] = {}

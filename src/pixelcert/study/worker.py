@@ -19,7 +19,8 @@ from ..methods import Method
 from ..methods import method as make_method
 from ..models import Classifier
 from ..models.grid import for_grid
-from ..sampling import Interrupted, SamplingError, sample_plan
+from ..sampling import Interrupted, SamplingError, Subject, sample_each
+from ..tuning import Precision
 from ..votes import Votes
 from .job import Job
 from .measure import measure
@@ -107,7 +108,9 @@ class Worker:
             except ArgumentError:  # counted on another machine, which rounds differently: begin again
                 pass
         target = self._target(job, explainer.model)
-        return sample_plan(job.plan, explainer, image, target, tau=None, image_name=job.scene.name, progress=progress)
+        subject = Subject(image, target, job.scene.name, progress)
+        settings = self._resolved.settings
+        return next(sample_each(job.plan, explainer, [subject], precision=settings.precision, compile=settings.compile))
 
     def image(self, job: Job) -> Tensor:
         """What a job explains, (3, size, size) in [0, 1]."""
@@ -147,6 +150,11 @@ class Worker:
         if chosen.target is not None:
             return chosen.target
         return model.predict(self._read(chosen, job.model.image_size))[0]
+
+    @property
+    def precision(self) -> Precision:
+        """As the study asks for."""
+        return self._resolved.settings.precision
 
     @property
     def memory(self) -> float | None:

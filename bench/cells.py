@@ -1,0 +1,193 @@
+"""Every method at every layer: time per certificate beside that of the bare network, and peak memory.
+
+    python -m bench.cells [--model resnet18] [--weights FILE] [--images 4] [--masks 1000] [--reference]
+
+The bare network does the same number of runs forward and backward, in the same precision and layout, on inputs that lie
+ready, in batches of the same size. `--reference` adds the published implementation's times and the geometric mean; they
+were measured on one NVIDIA H200 with ResNet-18, so the comparison means something there alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import warnings
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import pixelcert as pc
+from pixelcert.explainer import choose_batch_size, images_per_batch
+from pixelcert.methods.gradient import target_logits
+from pixelcert.plan import Plan
+from pixelcert.sampling import Subject, sample_each
+from pixelcert.tuning import Tuning, choose_tuning, rounding, tune
+
+from .machine import head, machine_in_words, peak_memory, row, say, seconds
+
+LEVELS = (50, 25, 5)
+TARGET = 3
+
+# Seconds per certificate of the published code, sampling and certifying, on one NVIDIA H200: ResNet-18, one image of
+# 224 × 224, n = 100, three levels; RISE with 1000 masks.
+REFERENCE = {
+    "grad": (0.43 + 0.48, 0.14 + 0.19),
+    "gb": (0.38 + 0.42, 0.14 + 0.20),
+    "ixg": (0.32 + 0.44, 0.18 + 0.38),
+    "intgrad": (2.56 + 0.55, 0.49 + 0.27),
+    "lrp": (6.16 + 0.35, 1.19 + 0.24),
+    "cam": (0.17 + 0.38, 0.16 + 0.22),
+    "grad_cam": (0.26 + 0.37, 0.24 + 0.26),
+    "grad_cam_pp": (0.29 + 0.39, 0.17 + 0.24),
+    "ablation_cam": (0.27 + 0.35, 2.24 + 0.34),
+    "layer_cam": (0.31 + 0.44, 0.16 + 0.31),
+    "occlusion": (20.9 + 0.29, 0.19 + 0.29),
+    "rise": (107.3 + 0.21, 23.1 + 0.27),
+}
+
+
+class Cell(NamedTuple):
+    """What was measured of a method at a layer, per certificate."""
+
+    explainer: pc.Method
+    tuning: Tuning
+    seconds: float  # in a row of images
+    alone: float  # from one call to its answer
+    bare: float  # of the network alone
+    memory: float  # GB
+
+
+def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, compiled: Any) -> Cell:
+    device = explainer.model.device
+    plan = Plan(n=n, levels=LEVELS)
+    subjects = [Subject(image, TARGET) for image in images]
+    runs = n * explainer.forwards * images[0].numel() / (3 * 224 * 224)
+    tuning = choose_tuning(explainer, device, precision, compiled, runs * len(images))
+    how: Any = {"precision": precision, "compile": tuning.compiled}
+
+    def certify(some: list[Subject]) -> None:
+        for votes in sample_each(plan, explainer, some, **how):
+            votes.certify()
+
+    slow = runs > 20_000 or device.type == "cpu"
+    next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, **how))  # copies of the model, kernels
+    times: list[float] = []
+    memory = peak_memory(
+        lambda: times.append(seconds(lambda: certify(subjects), device, 1 if slow else 5, warm=0)), device
+    )
+    together = times[0] / len(subjects)
+    alone = together if slow else seconds(lambda: certify(subjects[:1]), device, 10)
+    return Cell(explainer, tuning, together, alone, bare_seconds(explainer, tuning, images[0], n), memory)
+
+
+def bare_seconds(explainer: pc.Method, tuning: Tuning, image: Tensor, n: int) -> float:
+    """The time that the network needs for n samples of this method: its runs forward and backward, and nothing else."""
+    device = explainer.model.device
+    fast: pc.Method = tune(explainer, tuning)  # type: ignore[assignment]
+    body, network = fast.model.split(fast.layer)
+    batch = min(n, choose_batch_size(explainer, device, image.numel()))
+    images = torch.rand(batch, *image.shape, device=device)
+    targets = torch.full((batch,), TARGET, device=device)
+    forwards, backwards = runs_of_head(explainer, image)
+    with rounding(tuning, device):
+        with torch.no_grad():
+            features = body(images)
+            total = seconds(lambda: body(images), device) * n / batch
+            many = images_per_batch(device, features[0].numel())
+            if forwards:
+                given = features.repeat(-(-many // batch), *[1] * (features.ndim - 1))[:many]
+                total += seconds(lambda: network(given), device) * n * forwards / many
+        if backwards:
+            total += seconds(lambda: _gradient(network, features, targets), device) * n * backwards / batch
+    return total
+
+
+def _gradient(network: object, features: Tensor, targets: Tensor) -> Tensor:
+    leaf = features.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(target_logits(network(leaf), targets).sum(), leaf)  # type: ignore[operator]
+    return gradient
+
+
+def runs_of_head(explainer: pc.Method, image: Tensor) -> tuple[float, float]:
+    """Per sample: runs of what follows the layer without gradient, and with one."""
+    if explainer.model.linear_head(explainer.layer):
+        return 0, 0
+    channels = {"input": image.shape[0]}.get(explainer.layer, 768)
+    return {
+        "cam": (1, 0),
+        "intgrad": (1, explainer.params.get("steps", 0)),
+        "lrp": (1, 1),
+        "ablation_cam": (1 + channels, 0),
+        "rise": (1 + explainer.forwards, 0),
+        "occlusion": (1 + explainer.forwards, 0),
+    }.get(explainer.name, (0, 1))
+
+
+def table(cells: list[Cell], reference: bool) -> None:
+    extra = ("published", "times as fast") if reference else ()
+    head("method", "layer", "precision", "certificate", "alone", "bare network", "share", "peak memory", *extra)
+    ratios = []
+    for cell in cells:
+        explainer, tuning = cell.explainer, cell.tuning
+        rest: tuple[str, ...] = ()
+        if reference:
+            published = REFERENCE[explainer.name][explainer.layer == "final"]
+            ratios.append(published / cell.seconds)
+            rest = (f"{published:.2f} s", f"{ratios[-1]:.0f}")
+        row(
+            explainer.title,
+            explainer.layer,
+            tuning.precision + (", compiled" if tuning.compiled else ""),
+            _time(cell.seconds),
+            _time(cell.alone),
+            _time(cell.bare),
+            f"{cell.bare / cell.seconds:.0%}",
+            f"{cell.memory:.2f} GB",
+            *rest,
+        )
+    if reference:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        alone = [REFERENCE[c.explainer.name][c.explainer.layer == "final"] / c.alone for c in cells]
+        mean_alone = math.exp(sum(map(math.log, alone)) / len(alone))
+        say(f"\nGeometric mean {mean:.0f} times as fast, slowest {min(ratios):.0f}; one image alone {mean_alone:.0f}.")
+
+
+def _time(value: float) -> str:
+    return f"{1e3 * value:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--weights", help="a file; random without, which suffices for time")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("-n", type=int, default=100)
+    parser.add_argument("--masks", type=int, default=1000, help="of RISE")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--compile", choices=("auto", "yes", "no"), default="auto")
+    parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
+    parser.add_argument("--layers", nargs="*", default=["input", "final"])
+    parser.add_argument("--reference", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", pc.PixelcertWarning)  # maps of random weights may be constant
+
+    model = pc.load_model(options.model, weights=options.weights)
+    compiled = {"auto": "auto", "yes": True, "no": False}[options.compile]
+    generator = torch.Generator().manual_seed(0)
+    images = [torch.rand(3, options.size, options.size, generator=generator) for _ in range(options.images)]
+    say(f"{machine_in_words(model.device)}; {options.model}, {options.size}², n = {options.n}, levels 50 / 25 / 5\n")
+    cells = []
+    for name in options.methods:
+        for layer in options.layers:
+            params = {"masks": options.masks} if name == "rise" else {}
+            explainer = pc.method(name, model, layer, **params)
+            cells.append(measure(explainer, images, options.n, options.precision, compiled))
+            say(f"<!-- {name} {layer} {cells[-1].seconds:.5f} -->")
+    table(cells, options.reference)
+
+
+if __name__ == "__main__":
+    main()

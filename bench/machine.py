@@ -1,0 +1,64 @@
+"""What a benchmark ran on, and how it takes time and memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import torch
+
+import pixelcert as pc
+
+
+def machine_in_words(device: torch.device) -> str:
+    """Date, kind of machine, versions."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return f"{date.today()}, {kind}, torch {torch.__version__}, pixelcert {pc.__version__}"
+
+
+def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 1) -> float:
+    """The median time of `work`, the device's own included."""
+    for _ in range(warm):
+        work()
+    times = []
+    for _ in range(repeats):
+        wait_for(device)
+        start = time.perf_counter()
+        work()
+        wait_for(device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_memory(work: Callable[[], object], device: torch.device) -> float:
+    """Peak memory of `work` in GB: the GPU's, or the whole process's since it began."""
+    if device.type != "cuda":
+        work()
+        status = Path("/proc/self/status").read_text()  # getrusage would count what the parent process held
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e9
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    work()
+    return torch.cuda.max_memory_allocated(device) / 1e9
+
+
+def say(line: str = "") -> None:
+    print(line, flush=True)
+
+
+def row(*cells: object) -> None:
+    """A line of a Markdown table."""
+    say("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def head(*cells: str) -> None:
+    row(*cells)
+    say("|" + "---|" * len(cells))

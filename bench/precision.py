@@ -1,0 +1,93 @@
+"""What the precision changes: percent certified and labels in float32, TF32 and bfloat16, on real photographs.
+
+    python -m bench.precision --weights resnet18.safetensors --images FOLDER [--count 10]
+
+FOLDER holds photographs and a labels.csv with the columns file and label; the first ones that the model gets right with
+confidence of at least 0.99 are certified. Beside the effect of the precision stands that of another seed of the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import pixelcert as pc
+
+from .certified_shares import confident_images
+from .machine import head, machine_in_words, row, say
+
+LEVELS = (50, 25, 10, 5)
+FORMATS = ("float32", "tf32", "bfloat16")
+
+
+class Change(NamedTuple):
+    """Against float32, over all images and levels, in percent of the labels."""
+
+    certified: float  # how many are certified
+    differing: float  # certified in one and not, or otherwise, in the other
+    opposite: float  # certified 1 in one and 0 in the other
+
+
+def compare(base: list[pc.Certificate], other: list[pc.Certificate]) -> Change:
+    first, second = (np.stack([c.labels[level] for c in some for level in LEVELS]) for some in (base, other))
+    both = (first != pc.ABSTAIN) & (second != pc.ABSTAIN)
+    return Change(
+        100 * float((second != pc.ABSTAIN).mean()),
+        100 * float((first != second).mean()),
+        100 * float((both & (first != second)).mean()),
+    )
+
+
+def certify_all(explainer: pc.Method, images: list[tuple[torch.Tensor, int]], **how: Any) -> list[pc.Certificate]:
+    return [pc.certify(explainer, image, label, levels=LEVELS, **how) for image, label in images]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--masks", type=int, default=1000, help="of RISE")
+    parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", pc.PixelcertWarning)  # constant maps at the final layer
+
+    model = pc.load_model(options.model, weights=options.weights)
+    images = confident_images(model, options.images, options.count)
+    formats = [name for name in FORMATS if name != "tf32" or model.device.type == "cuda"]
+    say(
+        f"{machine_in_words(model.device)}; {options.model}, {len(images)} images, n = 100, σ = 0.15, levels {LEVELS}\n"
+    )
+    lower = formats[1:]
+    head(
+        "method",
+        "layer",
+        *(f"certified in {name}" for name in formats),
+        *(f"labels that differ in {name} (opposite)" for name in lower),
+        "with another seed",
+    )
+    for name in options.methods:
+        for layer in ("input", "final"):
+            params = {"masks": options.masks} if name == "rise" else {}
+            explainer = pc.method(name, model, layer, **params)
+            base = certify_all(explainer, images, precision="float32")
+            changes = [compare(base, certify_all(explainer, images, precision=each)) for each in lower]
+            luck = compare(base, certify_all(explainer, images, precision=lower[-1], seed=1))
+            row(
+                explainer.title,
+                layer,
+                f"{compare(base, base).certified:.2f} %",
+                *(f"{change.certified:.2f} %" for change in changes),
+                *(f"{change.differing:.2f} % ({change.opposite:.3f} %)" for change in changes),
+                f"{luck.differing:.2f} % ({luck.opposite:.3f} %)",
+            )
+
+
+if __name__ == "__main__":
+    main()
