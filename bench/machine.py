@@ -19,17 +19,20 @@ def machine_in_words(device: torch.device) -> str:
     return f"{date.today()}, {kind}, torch {torch.__version__}, pixelcert {pc.__version__}"
 
 
-def seconds(work: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 1) -> float:
-    """The median time of `work`, the device's own included."""
+def seconds(
+    work: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 1, in_a_row: int = 1
+) -> float:
+    """The median time of `work`, the device's own included, when it is done so often in a row."""
     for _ in range(warm):
         work()
     times = []
     for _ in range(repeats):
         wait_for(device)
         start = time.perf_counter()
-        work()
+        for _ in range(in_a_row):
+            work()
         wait_for(device)
-        times.append(time.perf_counter() - start)
+        times.append((time.perf_counter() - start) / in_a_row)
     return statistics.median(times)
 
 

@@ -127,7 +127,7 @@ def tiny(pixelcert, tiny_folder, monkeypatch, tmp_path) -> Callable[..., Run]:
 
 @pytest.fixture
 def no_sampling(monkeypatch) -> None:
-    monkeypatch.setattr(loop, "noisy", lambda *_: pytest.fail("sampling began"))
+    monkeypatch.setattr(loop, "noisy", lambda *_, **__: pytest.fail("sampling began"))
 
 
 @contextmanager
@@ -135,11 +135,11 @@ def stopping_after(batches: int, stop: BaseException) -> Iterator[None]:
     """Raises `stop` in place of the next batch of noise."""
     noisy, done = loop.noisy, []
 
-    def noisy_until(*given: Any) -> torch.Tensor:
+    def noisy_until(*given: Any, **named: Any) -> torch.Tensor:
         done.append(given)
         if len(done) > batches:
             raise stop
-        return noisy(*given)
+        return noisy(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "noisy", noisy_until)
@@ -506,7 +506,7 @@ def test_out_that_is_a_file_is_refused(tiny, tmp_path):
 def test_what_cannot_be_certified_in_the_end_is_not_sampled(tiny, monkeypatch):
     """At this α, n = 44 is the fewest for the pixels and leaves nothing for the prediction beside them."""
     noisy, batches = loop.noisy, []
-    monkeypatch.setattr(loop, "noisy", lambda *given: (batches.append(given), noisy(*given))[1])
+    monkeypatch.setattr(loop, "noisy", lambda *given, **named: (batches.append(given), noisy(*given, **named))[1])
     run = tiny("--alpha", repr(256 * (0.75**44 + 0.25**44) * (1 + 1e-6)))
     assert run.code == 0 or not batches, run.err
 

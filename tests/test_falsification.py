@@ -17,7 +17,7 @@ import torch
 from scipy.stats import norm
 
 import pixelcert as pc
-from pixelcert import counts, loop, ranking, sampling, statistics
+from pixelcert import loop, ranking, sampling, statistics
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)
@@ -80,7 +80,7 @@ def check_votes_depend_on_the_noisy_images_alone() -> None:
     """Two clean images, the same noisy copies: the votes must be the same."""
     copies = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "noisy", lambda image, sigma, seed, indices: copies[list(indices)])
+        patch.setattr(loop, "noisy", lambda image, sigma, seed, indices, out: out.copy_(copies[list(indices)]))
         one, other = (pc.sample(lambda x, t: x[:, 0] ** 2, image, 0) for image in (BASE, BASE * 0.2))
     assert np.array_equal(one.ones, other.ones)
     assert np.array_equal(one.zeros, other.zeros)
@@ -298,12 +298,13 @@ def clean_image_leakage(patch: pytest.MonkeyPatch) -> None:
 
 
 def ties_counted_as_ones(patch: pytest.MonkeyPatch) -> None:
-    def with_ties(maps, levels, sign="signed", rule="rank"):
-        order = maps.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        ones = torch.stack([(order < ranking.ones_at(level, maps.shape[1])).sum(0) for level in levels])
-        return ones.int(), (len(maps) - ones).int()
+    real = ranking.Ranking.of
 
-    patch.setattr(counts, "count_votes", with_ties)
+    def with_ties(maps, *how):
+        order = maps.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        return real(-order.to(maps.dtype), *how)
+
+    patch.setattr(ranking.Ranking, "of", with_ties)
 
 
 def joint_claims_tested_apart(patch: pytest.MonkeyPatch) -> None:
@@ -345,7 +346,7 @@ def prediction_without_its_factor(patch: pytest.MonkeyPatch) -> None:
 
 def noise_too_small(patch: pytest.MonkeyPatch) -> None:
     real = loop.noisy
-    patch.setattr(loop, "noisy", lambda image, sigma, *rest: real(image, sigma * 0.9, *rest))
+    patch.setattr(loop, "noisy", lambda image, sigma, *rest, out: real(image, sigma * 0.9, *rest, out))
 
 
 FAULTS = [

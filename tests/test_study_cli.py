@@ -237,7 +237,7 @@ def test_run_does_every_job_and_sums_up_each_method(small):
 
 def test_second_run_does_nothing_and_says_the_same(small, monkeypatch):
     first = small("run", "small.toml")
-    monkeypatch.setattr(loop, "noisy", lambda *_: pytest.fail("sampling began"))
+    monkeypatch.setattr(loop, "noisy", lambda *_, **__: pytest.fail("sampling began"))
     again = small("run", "small.toml")
     assert again.code == 0
     assert "6 of 6 jobs are done, 0 by this run" in again.err
@@ -314,11 +314,11 @@ def test_damaged_files_are_found_told_and_made_again(small):
 def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small, monkeypatch):
     noisy, calls = loop.noisy, []
 
-    def stop(*given: Any) -> Any:
+    def stop(*given: Any, **named: Any) -> Any:
         calls.append(given)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return noisy(*given)
+        return noisy(*given, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "noisy", stop)

@@ -352,10 +352,10 @@ def test_explainer_that_fails_midway_is_continued_by_the_next_try(one_job, monke
     noisy = loop.noisy
     failing = [True]
 
-    def noisy_until(clean: Any, sigma: float, seed: int, indices: range) -> Any:
+    def noisy_until(clean: Any, sigma: float, seed: int, indices: range, **named: Any) -> Any:
         if indices.start >= 16 and failing.pop():
             raise RuntimeError("a cosmic ray")
-        return noisy(clean, sigma, seed, indices)
+        return noisy(clean, sigma, seed, indices, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "noisy", noisy_until)

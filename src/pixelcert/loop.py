@@ -16,12 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .counts import Counts
+from .counts import Counts, answers_of
 from .errors import ExplainerError, PixelcertWarning
 from .explainer import Explainer, explain
 from .noise import noisy
 from .plan import Plan
-from .ranking import count_votes
+from .ranking import Ranking
 from .tuning import Tuning, rounding
 from .votes import Votes
 
@@ -74,22 +74,23 @@ class Run:
 
 
 class _Piece(NamedTuple):
-    """Samples of one image in a batch."""
+    """Samples of one image, and their place in a batch."""
 
     run: Run
     samples: range
+    rows: slice
 
 
 class _Batch(NamedTuple):
     """A batch that was queued."""
 
     pieces: list[_Piece]
-    silent: list[Tensor]  # for each piece that begins an image: whether all its maps are NaN, on the CPU when done
+    nan: Tensor  # (B,), whether a map is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
 
 
 def count_each(runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_size: int) -> Iterator[Votes]:
-    """The votes of every run, in order, as they are done."""
+    """The votes of every run, in order, as they are done. All have one plan."""
     source, begun, queued = iter(runs), deque[Run](), deque[_Batch]()
     try:
         while True:
@@ -115,7 +116,7 @@ def count_each(runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_
     except KeyboardInterrupt:
         if not begun:
             raise
-        raise Interrupted(begun[0].to_votes(explainer, batch_size)) from None
+        raise Interrupted(_rescue(begun[0], explainer, batch_size)) from None
     except _NothingButNaNError:
         raise
     except Exception as error:
@@ -125,16 +126,22 @@ def count_each(runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_
         raise SamplingError(
             f"sampling failed after {counted} of {plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
-            begun[0].to_votes(explainer, batch_size),
+            _rescue(begun[0], explainer, batch_size),
         ) from error
+
+
+def _rescue(run: Run, explainer: Explainer, batch_size: int) -> Votes:
+    """What was counted, and what is being counted now."""
+    if run.clean.device.type == "cuda":
+        torch.cuda.synchronize(run.clean.device)
+    return run.to_votes(explainer, batch_size)
 
 
 def _fill(begun: deque[Run], source: Iterator[Run], batch_size: int) -> list[_Piece]:
     """The next samples, up to `batch_size`, of images of one shape; new images are begun where there is room."""
     pieces: list[_Piece] = []
-    room = batch_size
-    place = 0
-    while room:
+    filled = place = 0
+    while filled < batch_size:
         if place == len(begun):
             if (run := next(source, None)) is None:
                 break
@@ -143,36 +150,33 @@ def _fill(begun: deque[Run], source: Iterator[Run], batch_size: int) -> list[_Pi
         if run.left:
             if pieces and run.clean.shape != pieces[0].run.clean.shape:
                 break
-            pieces.append(_Piece(run, run.left[:room]))
-            room -= len(pieces[-1].samples)
+            samples = run.left[: batch_size - filled]
+            pieces.append(_Piece(run, samples, slice(filled, filled + len(samples))))
+            filled += len(samples)
         place += 1
     return pieces
 
 
 def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch:
     """Explain and count a batch, or have an accelerator begin to. Runs change only when all went well."""
-    device = pieces[0].run.clean.device
-    with rounding(tuning, device):
-        images = _cat([noisy(run.clean, run.plan.sigma, run.plan.seed, samples) for run, samples in pieces])
-        answers = [run.votes.provenance.target for run, _ in pieces]
-        targets = _cat([torch.full((len(p.samples),), t, device=device) for p, t in zip(pieces, answers, strict=True)])
+    clean, plan = pieces[0].run.clean, pieces[0].run.plan
+    images = torch.empty((pieces[-1].rows.stop, *clean.shape), device=clean.device)
+    targets = torch.empty(len(images), dtype=torch.int64, device=clean.device)
+    for run, samples, rows in pieces:
+        noisy(run.clean, plan.sigma, plan.seed, samples, out=images[rows])
+        targets[rows] = run.votes.provenance.target
+    with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-        counted, silent, start = [], [], 0
-        for run, samples in pieces:
-            own = slice(start, start + len(samples))
-            start = own.stop
-            if run.counts.counted == 0:
-                _check_independence(explainer, images, targets, maps, own, run.plan)
-                silent.append(maps[own].isnan().all().to("cpu", non_blocking=True))
-            counts = run.counts.plus(maps[own], None if logits is None else logits[own], run.plan)
-            counted.append(counts if counts.counted < run.plan.n else counts.on_host())
-    for (run, _), counts in zip(pieces, counted, strict=True):
-        run.counts = counts
-    return _Batch(pieces, silent, torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None)
-
-
-def _cat(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+        _check_independence(explainer, images, targets, maps, pieces, plan)
+    ranking = Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule)
+    answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
+    counted = [run.counts.plus(ranking, rows, answers, classes, plan) for run, _, rows in pieces]
+    counted = [counts.on_host() if counts.counted == plan.n else counts for counts in counted]
+    nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
+    for piece, counts in zip(pieces, counted, strict=True):
+        piece.run.counts = counts
+    done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
+    return _Batch(pieces, nan, done)
 
 
 def _ahead(run: Run) -> int:
@@ -184,35 +188,34 @@ def _wait(batch: _Batch) -> None:
     """Until it is done, and tell of it."""
     if batch.done is not None:
         batch.done.synchronize()
-    if any(map(bool, batch.silent)):
+    if any(samples.start == 0 and bool(batch.nan[rows].all()) for _, samples, rows in batch.pieces):
         raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
-    for run, samples in batch.pieces:
+    for run, samples, _ in batch.pieces:
         if run.progress is not None:
             run.progress(samples.stop, run.plan.n)
 
 
 def _check_independence(
-    explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, own: slice, plan: Plan
+    explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, pieces: list[_Piece], plan: Plan
 ) -> None:
     """Refuse maps that depend on the rest of the batch: their votes would not be independent.
 
     Only gross dependence shows, and only for explainers that do not vouch for themselves (`Method` does). One that
     draws random numbers of its own differs from call to call, and cannot be checked.
     """
-    if len(images) == 1 or getattr(explainer, "batch_independent", False):
+    if len(images) == 1 or getattr(explainer, "batch_independent", False) or all(p.samples.start for p in pieces):
         return
-    one = slice(own.start, own.start + 1)
 
     def votes(some: Tensor) -> Tensor:
-        return torch.stack(count_votes(some.flatten(1), plan.levels, plan.sign, plan.rule))
+        return Ranking.of(some.flatten(1), plan.levels, plan.sign, plan.rule).count()
+
+    def alone() -> Tensor:
+        return votes(explain(explainer, images[:1], targets[:1]).maps)
 
     def differ(first: Tensor, second: Tensor) -> bool:
         return float((first != second).float().mean()) > 0.01
 
-    def alone() -> Tensor:
-        return votes(explain(explainer, images[one], targets[one]).maps)
-
-    if differ(once := alone(), votes(maps[one])) and not differ(once, alone()):
+    if differ(once := alone(), votes(maps[:1])) and not differ(once, alone()):
         raise ExplainerError(
             "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
             "explain each image by itself (is a network in training mode?), or use batch_size=1."

@@ -32,9 +32,9 @@ def snap(image: Tensor) -> Tensor:
     return (wide / GRID).round_().mul_(GRID).float()  # scaling by a power of two is exact
 
 
-def noisy(image: Tensor, sigma: float, seed: int, indices: range) -> Tensor:
+def noisy(image: Tensor, sigma: float, seed: int, indices: range, out: Tensor | None = None) -> Tensor:
     """`image` (C, H, W), already on the grid, plus σ·noise for each sample index: (B, C, H, W), exact."""
-    images = torch.empty((len(indices), *image.shape), dtype=torch.float32, device=image.device)
+    images = torch.empty((len(indices), *image.shape), device=image.device) if out is None else out
     if can_run_triton(image.device) and indices.step == 1:
         from .noise_kernel import add_noise
 

@@ -13,6 +13,7 @@ NaN pixels vote for neither class, and the others vote only if they would whatev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
@@ -43,6 +44,34 @@ def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
             raise ArgumentError(f"levels holds {level}, the whole map of {pixels} pixels: lower this K.")
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """A batch of maps, and what bounds their top sets: sorted once, counted as often as asked."""
+
+    values: Tensor  # (B, N), as they are ranked
+    above: Tensor  # (B, levels): a pixel is inside whose value is greater
+    below: Tensor  # (B, levels): a pixel is outside whose value is less,
+    ties_below: bool  # or equal
+
+    @classmethod
+    def of(cls, maps: Tensor, levels: Sequence[float], sign: Sign, rule: Rule) -> Ranking:
+        values = _ranked_values(maps, sign).contiguous()
+        sizes = [ones_at(level, values.shape[1], rule) for level in levels]
+        return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
+
+    def count(self, rows: slice = slice(None)) -> Tensor:
+        """Votes of some of the maps, summed: ones and zeros, (2, levels, N) int32."""
+        values, above, below = self.values[rows], self.above[rows], self.below[rows]
+        if can_run_triton(values.device) and values.dtype == torch.float32:
+            from .ranking_kernel import count_beyond
+
+            return count_beyond(values, above, below, self.ties_below)
+        ones = [(values > bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in above.T]
+        under = torch.le if self.ties_below else torch.lt
+        zeros = [under(values, bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in below.T]
+        return torch.stack([torch.stack(ones), torch.stack(zeros)])
+
+
 def count_votes(
     maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank"
 ) -> tuple[Tensor, Tensor]:
@@ -52,17 +81,8 @@ def count_votes(
     >>> ones.tolist(), zeros.tolist()
     ([[1, 0, 1, 0]], [[0, 1, 0, 1]])
     """
-    values = _ranked_values(maps, sign)
-    above, below = _bounds(values, [ones_at(level, values.shape[1], rule) for level in levels], rule)
-    ties_below = rule == "percentile"
-    if can_run_triton(values.device) and values.dtype == torch.float32:
-        from .ranking_kernel import count_beyond
-
-        return count_beyond(values.contiguous(), above, below, ties_below)
-    ones = [(values > bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in above.T]
-    under = torch.le if ties_below else torch.lt
-    zeros = [under(values, bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in below.T]
-    return torch.stack(ones), torch.stack(zeros)
+    ones, zeros = Ranking.of(maps, levels, sign, rule).count()
+    return ones, zeros
 
 
 def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:

@@ -10,17 +10,17 @@ from torch import Tensor
 _BLOCK = 256
 
 
-def count_beyond(values: Tensor, above: Tensor, below: Tensor, ties_below: bool) -> tuple[Tensor, Tensor]:
+def count_beyond(values: Tensor, above: Tensor, below: Tensor, ties_below: bool) -> Tensor:
     """How many rows of `values` (B, N) have each column above, and how many below, that row's bounds (B, levels).
 
-    Both are (levels, N) int32. `ties_below` counts values equal to the lower bound as below it. NaN is neither.
+    (2, levels, N) int32. `ties_below` counts values equal to the lower bound as below it. NaN is neither.
     """
-    rows, size = values.shape
-    ones, zeros = torch.empty(2, above.shape[1], size, dtype=torch.int32, device=values.device)
+    (rows, size), levels = values.shape, above.shape[1]
+    counts = torch.empty(2, levels, size, dtype=torch.int32, device=values.device)
     with torch.cuda.device(values.device):
-        grid = (triton.cdiv(size, _BLOCK), len(ones))
-        _count[grid](values, above, below, ones, zeros, rows, size, len(ones), ties_below, _BLOCK)
-    return ones, zeros
+        grid = (triton.cdiv(size, _BLOCK), levels)
+        _count[grid](values, above, below, counts[0], counts[1], rows, size, levels, ties_below, _BLOCK)
+    return counts
 
 
 @triton.jit(do_not_specialize=["rows"])
