@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +39,6 @@ from .votes import Votes
 
 if TYPE_CHECKING:
     from .certificate import Certificate
-
-Item = TypeVar("Item")
 
 
 class Subject(NamedTuple):
@@ -141,16 +140,15 @@ def sample_each(
     size = _check_batch_size(batch_size) or choose_batch_size(explainer, device, images[0].numel())
     described = describe(explainer)
 
-    def prepare(image: Tensor, subject: Subject) -> tuple[Votes, Tensor, Progress | None]:
+    def prepare(image: Tensor, subject: Subject) -> Run:
         clean = _on_grid(image)
         source = _provenance(explainer, described, clean, int(subject.target), subject.name, device, tuning, size)
-        return _no_votes(plan, clean, source), _for_device(clean, device), subject.progress
+        return Run(_no_votes(plan, clean, source), clean.to(device), subject.progress)
 
-    prepared: Iterator[tuple[Votes, Tensor, Progress | None]] = map(prepare, images, subjects)
+    prepared: Iterator[Run] = map(prepare, images, subjects)
     if device.type == "cuda" and len(subjects) > 1:
-        prepared = _in_advance(prepared)
-    runs_to_do = (Run(votes, clean.to(device, non_blocking=True), progress) for votes, clean, progress in prepared)
-    return count_each(runs_to_do, tune(explainer, tuning), tuning, size)
+        prepared = _in_advance(prepared, device)
+    return count_each(prepared, tune(explainer, tuning), tuning, size)
 
 
 def resume(
@@ -199,18 +197,23 @@ def _on_grid(image: Tensor) -> Tensor:
     return snap(image.cpu())
 
 
-def _for_device(clean: Tensor, device: torch.device) -> Tensor:
-    """In memory from which a GPU takes it without being waited for."""
-    return clean.pin_memory() if device.type == "cuda" else clean
+def _in_advance(runs: Iterator[Run], device: torch.device) -> Iterator[Run]:
+    """The runs, the next few of them made in another thread, and copied to the GPU while that is at work."""
+    aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
+    def make() -> Run | None:
+        with torch.cuda.stream(aside):
+            run = next(runs, None)
+        aside.synchronize()
+        return run
 
-def _in_advance(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, each made in another thread while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
-        upcoming = thread.submit(next, items, None)
-        while (item := upcoming.result()) is not None:
-            upcoming = thread.submit(next, items, None)
-            yield item
+        upcoming = deque(thread.submit(make) for _ in range(4))
+        while (run := upcoming.popleft().result()) is not None:
+            for tensor in (run.clean, run.counts.votes):  # not to be given away before those who read them are done
+                tensor.record_stream(torch.cuda.current_stream(device))
+            upcoming.append(thread.submit(make))
+            yield run
 
 
 def _check_batch_size(batch_size: int | None) -> int | None:

@@ -104,7 +104,7 @@ def _choose_compile(explainer: Any, device: torch.device, compile: Compile, tuna
     problem = ""
     if not tunable:
         problem = "a black box cannot be compiled from outside: compile its network yourself"
-    elif not explainer.compiles:
+    elif not explainer.only_calls:
         problem = f"{explainer.name} changes functions of the network as it runs, which a compiler does not see"
     else:
         problem = missing_for_compiling(device)

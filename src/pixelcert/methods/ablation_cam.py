@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,6 +30,18 @@ class AblationCAM(Method):
     citation = "Desai, Ramaswamy, 2020"
 
     relu: bool = True
+
+    @property
+    def forwards(self) -> int:
+        return 1 if self.model.linear_head(self.layer) else 1 + self._channels
+
+    @cached_property
+    @torch.no_grad()
+    def _channels(self) -> int:
+        """Of the maps at the layer, by trying."""
+        side, device = self.model.size, self.model.device
+        blank = torch.zeros(1, self.model.channels, side, side, device=device)
+        return as_maps(self.model.split(self.layer).features(blank), blank).shape[1]
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:

@@ -32,7 +32,7 @@ class Method:
     citation: ClassVar[str]
     batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
     bears_bfloat16: ClassVar[bool] = True  # its certificates hardly change with the precision (docs/performance.md)
-    compiles: ClassVar[bool] = True  # the network may be compiled: the method only calls it
+    only_calls: ClassVar[bool] = True  # it changes nothing in the network as it runs, so that may be fused or compiled
 
     model: Classifier
     layer: str
@@ -61,7 +61,8 @@ class Method:
 
     def tuned(self, dtype: torch.dtype | None, compiled: bool) -> Method:
         """The same method on a copy of its model that was made for speed; see `pixelcert.models.tuned`."""
-        model = tuned(self.model, dtype, layer=self.layer, compiled=compiled)
+        fused = self.only_calls and not compiled and self.model.device.type == "cuda"
+        model = tuned(self.model, dtype, layer=self.layer, compiled=compiled, fused=fused)
         if (known := self._tuned.get((dtype, compiled))) is None or known.model is not model:
             known = self._tuned[dtype, compiled] = replace(self, model=model)
         return known

@@ -32,7 +32,7 @@ class GuidedBackprop(Method):
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
-    compiles = False
+    only_calls = False
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer

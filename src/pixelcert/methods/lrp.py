@@ -47,7 +47,7 @@ class LRP(Method):
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
-    compiles = False
+    only_calls = False
 
     epsilon: float = 0.25
 

@@ -138,16 +138,22 @@ class Classifier:
 
     def _split(self, layer: str) -> Split:
         if layer == "input":
-            return Split(self.normalise, lambda inputs: self._logits(self.net(inputs.clone())))  # it may work in place
+            net = self._ready(self.net)
+            return Split(self.normalise, lambda inputs: self._logits(net(inputs.clone())))  # it may work in place
         name = self.final if layer == "final" else layer
         if traced := split_at(self.net, name):
-            body, head = traced
-            self._linear_heads[layer], self._linear_layers[layer] = find_linear_head(head), linear_layers(head)
+            self._linear_heads[layer] = find_linear_head(traced[1])
+            self._linear_layers[layer] = linear_layers(traced[1])
+            body, head = map(self._ready, traced)
             return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
         hooked = HookedSplit(self.net, name)
         return Split(
             lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
         )
+
+    def _ready(self, net: nn.Module) -> nn.Module:
+        """A part of the network, as it is to be run."""
+        return net
 
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .batch_norm_folding import fold_modules
 from .classifier import Classifier
+from .fused_convolution import fuse
 from .split import Split
 
 _SAME = 1e-3  # of the largest logit: how far folding may move the logits
@@ -25,12 +26,14 @@ class TunedClassifier(Classifier):
 
     _layout = torch.channels_last
     compiled: bool
+    fused: bool
     _first_convolution: Tensor | None
 
     @classmethod
-    def of(cls, model: Classifier, net: nn.Module, compiled: bool) -> TunedClassifier:
+    def of(cls, model: Classifier, net: nn.Module, compiled: bool, fused: bool) -> TunedClassifier:
         tuned = model.around(net, model.name, model.size, cls)
-        tuned.compiled, tuned._first_convolution = compiled, model.first_convolution
+        tuned.compiled, tuned.fused = compiled, fused
+        tuned._first_convolution = model.first_convolution
         return tuned
 
     @property
@@ -41,27 +44,36 @@ class TunedClassifier(Classifier):
     def _check_modules(self) -> None:
         pass
 
+    def _ready(self, net: nn.Module) -> nn.Module:
+        return fuse(net) if self.fused else net
+
     def _split(self, layer: str) -> Split:
         split = super()._split(layer)
         return Split(*map(torch.compile, split)) if self.compiled else split
 
 
 def tuned(
-    model: Classifier, dtype: torch.dtype | None = None, *, layer: str = "input", compiled: bool = False
+    model: Classifier,
+    dtype: torch.dtype | None = None,
+    *,
+    layer: str = "input",
+    compiled: bool = False,
+    fused: bool = False,
 ) -> Classifier:
     """A copy of `model` for splitting at `layer`, made once and again when a weight changes.
 
     It computes in `dtype`, by default the model's own, except for the last linear layer: in the model's own format that
-    costs nothing, and classes that are close stay apart.
+    costs nothing, and classes that are close stay apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs
+    and for whoever only calls the network.
     """
     model.split("input")  # refuses training mode, and forgets copies of modules since replaced
-    key, version = (dtype, layer, compiled), model.version
+    key, version = (dtype, layer, compiled, fused), model.version
     if key not in model.tuned_models or model.tuned_models[key][0] != version:
-        model.tuned_models[key] = version, _tune(model, dtype, layer, compiled)
+        model.tuned_models[key] = version, _tune(model, dtype, layer, compiled, fused)
     return model.tuned_models[key][1]
 
 
-def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool) -> Classifier:
+def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool, fused: bool) -> Classifier:
     generator = torch.Generator().manual_seed(0)
     image = torch.rand(1, model.channels, model.size, model.size, generator=generator)
     inputs = model.normalise(image.to(model.device))
@@ -69,7 +81,7 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
     if dtype is not None:
         _convert(net, dtype, inputs)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return TunedClassifier.of(model, net, compiled)
+    return TunedClassifier.of(model, net, compiled, fused)
 
 
 @torch.no_grad()

@@ -1,0 +1,124 @@
+"""Sampling on an NVIDIA GPU: the same votes as on a CPU, however many images share batches."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import pixelcert as pc
+from pixelcert.models.fused_convolution import FusedConvolution
+from pixelcert.models.tuned import tuned
+from pixelcert.plan import Plan
+from pixelcert.sampling import Subject, sample_each
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+PLAN = Plan(n=60, levels=(50, 10), seed=3)
+
+
+class Sum:
+    """Arithmetic that does not depend on the batch, on a GPU as on a CPU."""
+
+    batch_independent = True
+
+    def __init__(self, device: str) -> None:
+        self.model = torch.nn.Module()
+        self.model.device = torch.device(device)
+
+    def __call__(self, images, targets):
+        return (images[:, 0] + images[:, 1]) * 2 + targets[:, None, None]
+
+
+def some_images(count: int, size: int = 40) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(3, size, size, generator=generator) for _ in range(count)]
+
+
+def equal(one: pc.Votes, other: pc.Votes) -> bool:
+    return np.array_equal(one.ones, other.ones) and np.array_equal(one.zeros, other.zeros)
+
+
+@pytest.mark.parametrize("batch_size", [None, 7, 60, 130])
+def test_images_that_share_batches_get_the_votes_that_a_cpu_gives_each(batch_size):
+    images = some_images(25)
+    subjects = [Subject(image, index) for index, image in enumerate(images)]
+    together = list(sample_each(PLAN, Sum("cuda"), subjects, batch_size=batch_size))
+    for subject, votes in zip(subjects, together, strict=True):
+        (alone,) = sample_each(PLAN, Sum("cpu"), [subject])
+        assert equal(votes, alone)
+        assert votes.provenance.target == subject.target
+
+
+@pytest.fixture(scope="module")
+def resnet() -> pc.Classifier:
+    torch.manual_seed(0)
+    model = pc.load_model("resnet18", weights=None, device="cuda")
+    for module in model.net.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    return model
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_fused_convolutions_answer_what_plain_ones_do(resnet, dtype):
+    plain, fused = (tuned(resnet, dtype, layer="final", fused=each) for each in (False, True))
+    body = fused._ready(fused.net)
+    assert sum(isinstance(module, FusedConvolution) for module in body.modules()) == 17
+    images = torch.rand(4, 3, 224, 224, device="cuda")
+    with torch.no_grad():
+        one, two = (each.split("final").features(images).float() for each in (plain, fused))
+    tolerance = 1e-3 if dtype is None else 0.05
+    assert (one - two).abs().max() < tolerance * one.abs().max()
+    assert (one - two).abs().max() > 0  # another kernel was at work
+
+
+@pytest.mark.parametrize("layer", ["input", "final"])
+@pytest.mark.parametrize("name", [name for name in pc.METHODS if name not in ("rise", "occlusion")])
+def test_methods_repeat_themselves_and_hardly_depend_on_precision_or_device(resnet, name, layer):
+    (image,) = some_images(1, 96)
+    params = {"relu": False} if "relu" in pc.METHODS[name].parameters() else {}
+    explainer = pc.method(name, resnet, layer, **params)
+    votes, again = (pc.sample(explainer, image, 3, n=60, tau=None, precision="float32") for _ in range(2))
+    assert equal(votes, again)
+    lower = pc.sample(explainer, image, 3, n=60, tau=None, precision="bfloat16")
+    net = copy.deepcopy(resnet.net).cpu()
+    slow = pc.Classifier(net, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), device="cpu")
+    on_cpu = pc.sample(pc.method(name, slow, layer, **params), image, 3, n=60, tau=None)
+    assert [each.provenance.precision for each in (votes, lower, on_cpu)] == ["float32", "bfloat16", "float32"]
+    assert np.abs(votes.ones - on_cpu.ones).mean() < 0.6  # of 60 votes
+    assert np.abs(votes.ones - lower.ones).mean() < 6
+
+
+def test_compiled_networks_give_the_same_votes_but_for_rounding(resnet):
+    (image,) = some_images(1, 96)
+    explainer = pc.method("grad_cam", resnet, "final", relu=False)
+    eager = pc.sample(explainer, image, 3, n=60, tau=None, compile=False)
+    compiled = pc.sample(explainer, image, 3, n=60, tau=None, compile=True)
+    assert (eager.provenance.compiled, compiled.provenance.compiled) == (False, True)
+    assert np.abs(eager.ones - compiled.ones).mean() < 3
+
+
+def test_flags_are_left_as_they_were(resnet):
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    pc.sample(pc.method("grad_cam", resnet), some_images(1, 64)[0], 3, n=20, tau=None, precision="tf32")
+    assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == before
+
+
+def test_interrupted_votes_are_resumed_to_those_of_an_uninterrupted_run(resnet):
+    (image,) = some_images(1, 64)
+    explainer = pc.method("grad", resnet, "input")
+
+    def stop(done, planned):
+        if done >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(pc.Interrupted) as caught:
+        pc.sample(explainer, image, 3, n=60, tau=None, batch_size=10, progress=stop)
+    begun = caught.value.votes
+    assert 20 <= begun.counted < 60
+    whole = pc.sample(explainer, image, 3, n=60, tau=None, batch_size=10)
+    assert equal(begun.resume(explainer, image), whole)
