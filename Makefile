@@ -22,9 +22,9 @@ lint: $(INSTALLED)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## overhead, memory and batch dependence of sampling, and Ray's speed-up, on this machine
-	$(BIN)/python -m bench.sampling
-	$(BIN)/python -m bench.study
+bench: $(INSTALLED)  ## time, memory and scaling of every method on this machine, as tables; also in out/bench.md
+	mkdir -p out
+	$(BIN)/python -m bench | tee out/bench.md
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

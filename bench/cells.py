@@ -1,6 +1,6 @@
 """Every method at every layer: time per certificate beside that of the bare network, and peak memory.
 
-    python -m bench.cells [--model resnet18] [--weights FILE] [--images 4] [--masks 1000] [--reference]
+    python -m bench.cells [--model resnet18] [--images 24] [--masks 1000] [--reference]
 
 The bare network does the same number of runs forward and backward, in the same precision and layout, on inputs that lie
 ready, in batches of the same size. `--reference` adds the published implementation's times and the geometric mean; they
@@ -29,6 +29,7 @@ from .machine import head, machine_in_words, peak_memory, row, say, seconds
 
 LEVELS = (50, 25, 5)
 TARGET = 3
+METHODS_OF_MANY = {"intgrad": "Integrated Gradients", "rise": "RISE", "occlusion": "Occlusion"}
 
 # Seconds per certificate of the published code, sampling and certifying, on one NVIDIA H200: ResNet-18, one image of
 # 224 × 224, n = 100, three levels; RISE with 1000 masks.
@@ -69,16 +70,14 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
 
     def certify(some: list[Subject]) -> None:
         for votes in sample_each(plan, explainer, some, **how):
-            votes.certify()
+            votes.certify(tau=0.75 if n >= 64 else 0.5)  # what so few samples can certify
 
-    slow = runs > 1_000 or device.type == "cpu"
+    slow = runs > 20_000 or device.type == "cpu"
     next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, **how))  # copies of the model, kernels
     times: list[float] = []
-    memory = peak_memory(
-        lambda: times.append(seconds(lambda: certify(subjects), device, 1 if slow else 5, warm=0)), device
-    )
+    memory = peak_memory(lambda: times.append(seconds(lambda: certify(subjects), device, warm=0)), device)
     together = times[0] / len(subjects)
-    alone = together if slow else seconds(lambda: certify(subjects[:1]), device, 10)
+    alone = together if slow else seconds(lambda: certify(subjects[:1]), device, repeats=10)
     return Cell(explainer, tuning, together, alone, bare_seconds(explainer, tuning, images[0], n), memory)
 
 
@@ -129,33 +128,33 @@ def runs_of_head(explainer: pc.Method) -> tuple[float, float]:
     }.get(explainer.name, (0, 1))
 
 
-def table(cells: list[Cell], reference: bool) -> None:
+def show_head(reference: bool) -> None:
     extra = ("published", "times as fast") if reference else ()
     head("method", "layer", "precision", "certificate", "alone", "bare network", "share", "peak memory", *extra)
-    ratios = []
-    for cell in cells:
-        explainer, tuning = cell.explainer, cell.tuning
-        rest: tuple[str, ...] = ()
-        if reference:
-            published = REFERENCE[explainer.name][explainer.layer == "final"]
-            ratios.append(published / cell.seconds)
-            rest = (f"{published:.2f} s", f"{ratios[-1]:.0f}")
-        row(
-            explainer.title,
-            explainer.layer,
-            tuning.precision + (", compiled" if tuning.compiled else ""),
-            _time(cell.seconds),
-            _time(cell.alone),
-            _time(cell.bare),
-            f"{cell.bare / cell.seconds:.0%}",
-            f"{cell.memory:.2f} GB",
-            *rest,
-        )
-    if reference:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        alone = [REFERENCE[c.explainer.name][c.explainer.layer == "final"] / c.alone for c in cells]
-        mean_alone = math.exp(sum(map(math.log, alone)) / len(alone))
-        say(f"\nGeometric mean {mean:.0f} times as fast, slowest {min(ratios):.0f}; one image alone {mean_alone:.0f}.")
+
+
+def show(cell: Cell, reference: bool) -> None:
+    """A row, as soon as it is measured: the whole table may take long."""
+    explainer, tuning = cell.explainer, cell.tuning
+    row(
+        explainer.title,
+        explainer.layer,
+        tuning.precision + (", compiled" if tuning.compiled else ""),
+        *map(_time, (cell.seconds, cell.alone, cell.bare)),
+        f"{cell.bare / cell.seconds:.0%}",
+        f"{cell.memory:.2f} GB",
+        *((f"{published(cell):.2f} s", f"{published(cell) / cell.seconds:.0f}") if reference else ()),
+    )
+
+
+def published(cell: Cell) -> float:
+    return REFERENCE[cell.explainer.name][cell.explainer.layer == "final"]
+
+
+def show_means(cells: list[Cell]) -> None:
+    together, alone = [published(c) / c.seconds for c in cells], [published(c) / c.alone for c in cells]
+    means = [math.exp(sum(map(math.log, ratios)) / len(ratios)) for ratios in (together, alone)]
+    say(f"\nGeometric mean {means[0]:.0f} times as fast, slowest {min(together):.0f}; one image alone {means[1]:.0f}.")
 
 
 def _time(value: float) -> str:
@@ -167,10 +166,10 @@ def main() -> None:
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--weights", help="a file; random without, which suffices for time")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--images", type=int, default=24, help="certified in a row")
-    parser.add_argument("--few", type=int, default=8, help="images, for methods of many network runs")
-    parser.add_argument("-n", type=int, default=100)
-    parser.add_argument("--masks", type=int, default=1000, help="of RISE")
+    parser.add_argument("--images", type=int, help="certified in a row; by default 24, on a CPU 1")
+    parser.add_argument("--few", type=int, help="the same for methods of many network runs; by default 8, on a CPU 1")
+    parser.add_argument("-n", type=int, help="samples; by default 100, on a CPU 32")
+    parser.add_argument("--masks", type=int, help="of RISE; by default 1000, on a CPU 16")
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--compile", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
@@ -180,19 +179,28 @@ def main() -> None:
     warnings.simplefilter("ignore", pc.PixelcertWarning)  # maps of random weights may be constant
 
     model = pc.load_model(options.model, weights=options.weights)
+    gpu = model.device.type == "cuda"
+    count, few = options.images or (24 if gpu else 1), options.few or (8 if gpu else 1)
+    n, masks = options.n or (100 if gpu else 32), options.masks or (1000 if gpu else 16)
+    params = {"rise": {"masks": masks}, "occlusion": {} if gpu else {"window": 56, "stride": 56}}
     compiled = {"auto": "auto", "yes": True, "no": False}[options.compile]
     generator = torch.Generator().manual_seed(0)
-    images = [torch.rand(3, options.size, options.size, generator=generator) for _ in range(options.images)]
-    say(f"{machine_in_words(model.device)}; {options.model}, {options.size}², n = {options.n}, levels 50 / 25 / 5\n")
+    images = [torch.rand(3, options.size, options.size, generator=generator) for _ in range(max(count, few))]
+    say(f"{machine_in_words(model.device)}; {options.model}, {options.size}², n = {n}, levels 50 / 25 / 5\n")
     cells = []
+    show_head(options.reference)
     for name in options.methods:
         for layer in options.layers:
-            params = {"masks": options.masks} if name == "rise" else {}
-            explainer = pc.method(name, model, layer, **params)
-            some = images[: options.few] if explainer.forwards > 100 else images
-            cells.append(measure(explainer, some, options.n, options.precision, compiled))
-            say(f"<!-- {name} {layer} {cells[-1].seconds:.5f} -->")
-    table(cells, options.reference)
+            own = params.get(name, {}) if layer == "input" or name == "rise" else {}
+            explainer = pc.method(name, model, layer, **own)
+            some = images[: few if explainer.forwards > 100 else count]
+            cells.append(measure(explainer, some, n, options.precision, compiled))
+            show(cells[-1], options.reference)
+    if options.reference:
+        show_means(cells)
+    runs = {cell.explainer.name: cell.explainer.forwards for cell in cells if cell.explainer.layer == "input"}
+    said = [f"{METHODS_OF_MANY[name]} {runs[name]}" for name in METHODS_OF_MANY if name in runs]
+    say(f"\nRuns of the network per sample at the input: {', '.join(said)}." if said else "")
 
 
 if __name__ == "__main__":

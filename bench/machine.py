@@ -22,11 +22,14 @@ def machine_in_words(device: torch.device) -> str:
 def seconds(
     work: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 1, in_a_row: int = 1
 ) -> float:
-    """The median time of `work`, the device's own included, when it is done so often in a row."""
+    """The median time of `work`, the device's own included, when it is done so often in a row.
+
+    It is repeated less often where that would take longer than a second or two.
+    """
     for _ in range(warm):
         work()
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < repeats and sum(times) * in_a_row < 1.5:
         wait_for(device)
         start = time.perf_counter()
         for _ in range(in_a_row):

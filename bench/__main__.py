@@ -1,0 +1,30 @@
+"""Everything that can be measured on this machine without weights or photographs of your own: `make bench`.
+
+    python -m bench
+
+On a CPU the methods are timed with fewer samples and masks; the tables are the same.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from . import batches, cells, profile, scaling, study
+from .machine import say
+
+
+def main() -> None:
+    for title, part in (
+        ("Every method at every layer", cells),
+        ("Where the time goes", profile),
+        ("How time and memory grow", scaling),
+        ("What the batch size changes", batches),
+        ("Workers", study),
+    ):
+        say(f"\n## {title}\n")
+        sys.argv = [part.__name__]  # each reads its own options: the defaults
+        part.main()
+
+
+if __name__ == "__main__":
+    main()
