@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, help="samples; by default 100, on a CPU 32")
     parser.add_argument("--masks", type=int, help="of RISE; by default 1000, on a CPU 16")
     parser.add_argument("--precision", default="auto")
-    parser.add_argument("--compile", choices=("auto", "yes", "no"), default="auto")
+    parser.add_argument("--compile", choices=("auto", "yes", "no", "many"), default="auto", help="many: above 100 runs")
     parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
     parser.add_argument("--layers", nargs="*", default=["input", "final"])
     parser.add_argument("--reference", action="store_true")
@@ -183,7 +183,7 @@ def main() -> None:
     count, few = options.images or (24 if gpu else 1), options.few or (8 if gpu else 1)
     n, masks = options.n or (100 if gpu else 32), options.masks or (1000 if gpu else 16)
     params = {"rise": {"masks": masks}, "occlusion": {} if gpu else {"window": 56, "stride": 56}}
-    compiled = {"auto": "auto", "yes": True, "no": False}[options.compile]
+    choices: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
     generator = torch.Generator().manual_seed(0)
     images = [torch.rand(3, options.size, options.size, generator=generator) for _ in range(max(count, few))]
     say(f"{machine_in_words(model.device)}; {options.model}, {options.size}², n = {n}, levels 50 / 25 / 5\n")
@@ -194,6 +194,7 @@ def main() -> None:
             own = params.get(name, {}) if layer == "input" or name == "rise" else {}
             explainer = pc.method(name, model, layer, **own)
             some = images[: few if explainer.forwards > 100 else count]
+            compiled = choices.get(options.compile, explainer.forwards > 100)
             cells.append(measure(explainer, some, n, options.precision, compiled))
             show(cells[-1], options.reference)
     if options.reference:

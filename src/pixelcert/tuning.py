@@ -22,7 +22,7 @@ from .provenance import Provenance
 Precision = Literal["auto", "float32", "tf32", "bfloat16"]
 Compile = bool | Literal["auto"]
 
-_LONG = 500_000  # network runs of 224 × 224 pixels from which compiling saves more time than it takes
+_LONG = 4_000_000  # network runs of 224 × 224 pixels from which compiling saves more time than it takes
 
 
 class Tuning(NamedTuple):
@@ -53,9 +53,9 @@ def choose_tuning(
 
 def tuning_of(source: Provenance, explainer: Explainer, device: torch.device) -> Tuning:
     """How votes of `source` were computed, as far as the explainer can be told; a black box is as it is."""
-    if hasattr(explainer, "tuned") and source.precision in get_args(Precision):
-        return Tuning(source.precision, source.compiled)
-    return Tuning(own_precision(explainer, device))
+    own = own_precision(explainer, device)
+    known = source.precision in get_args(Precision) and (_is_single(own) or own == source.precision)
+    return Tuning(source.precision, source.compiled) if known and hasattr(explainer, "tuned") else Tuning(own)
 
 
 def tune(explainer: Explainer, tuning: Tuning) -> Explainer:
@@ -84,7 +84,7 @@ def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
 
 def _choose_precision(explainer: Any, device: torch.device, precision: Precision, tunable: bool) -> str:
     own = own_precision(explainer, device)
-    single = own.startswith("float32") and "autocast" not in own
+    single = _is_single(own)
     if precision == "auto":
         if not (tunable and single):
             return own
@@ -111,6 +111,11 @@ def _choose_compile(explainer: Any, device: torch.device, compile: Compile, tuna
     if problem and compile is True:
         raise ArgumentError(f'compile=True: {problem}, or use "auto".')
     return not problem
+
+
+def _is_single(own: str) -> bool:
+    """Whether a model's own precision is float32, however torch may round that on a GPU."""
+    return own.startswith("float32") and "autocast" not in own
 
 
 def _has_bfloat16(device: torch.device) -> bool:
