@@ -29,19 +29,22 @@ Progress = Callable[[int, int], None]  # (samples counted, samples planned)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the `votes` counted so far. They cannot be certified, but saved and resumed to the planned n."""
+    """Ctrl-C, with the `votes` counted so far. They cannot be certified, but saved and resumed to the planned n.
 
-    def __init__(self, votes: Votes) -> None:
-        super().__init__(f"{votes.counted} of {votes.plan.n} samples counted")
-        self.votes = votes
+    `all_votes` are those of every plan, where several were sampled at once.
+    """
+
+    def __init__(self, *all_votes: Votes) -> None:
+        self.all_votes, self.votes = all_votes, all_votes[0]
+        super().__init__(f"{self.votes.counted} of {self.votes.plan.n} samples counted")
 
 
 class SamplingError(ExplainerError):
-    """The explainer raised an error midway. `votes` holds what was counted before, to be resumed."""
+    """The explainer raised an error midway. `votes`, and `all_votes`, hold what was counted before, to be resumed."""
 
-    def __init__(self, message: str, votes: Votes) -> None:
+    def __init__(self, message: str, *all_votes: Votes) -> None:
+        self.all_votes, self.votes = all_votes, all_votes[0]
         super().__init__(message)
-        self.votes = votes
 
 
 class _NothingButNaNError(ExplainerError):
@@ -52,25 +55,37 @@ class _NothingButNaNError(ExplainerError):
 class Run:
     """One image on its way from no votes, or some, to all that were planned."""
 
-    votes: Votes
+    votes: tuple[Votes, ...]  # for each plan: they count the same maps, each by its own rules
     clean: Tensor  # (C, H, W), on the grid
     progress: Progress | None = None
-    counts: Counts = field(init=False)
+    counts: tuple[Counts, ...] = field(init=False)
+    has_map: bool = field(init=False)  # that is not NaN everywhere, as far as known
 
     def __post_init__(self) -> None:
-        self.counts = Counts.of(self.votes, self.clean.device)
+        self.counts = tuple(Counts.of(votes, self.clean.device) for votes in self.votes)
+        self.has_map = self.counted > 0
 
     @property
     def plan(self) -> Plan:
-        return self.votes.plan
+        """That of the noise, which is the same in all."""
+        return self.votes[0].plan
+
+    @property
+    def target(self) -> int:
+        return self.votes[0].provenance.target
+
+    @property
+    def counted(self) -> int:
+        return self.counts[0].counted
 
     @property
     def left(self) -> range:
         """The samples still to be queued."""
-        return range(self.counts.counted, self.plan.n)
+        return range(self.counted, self.plan.n)
 
-    def to_votes(self, explainer: Explainer, batch_size: int) -> Votes:
-        return self.counts.to_votes(self.votes, explainer, batch_size)
+    def to_votes(self, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
+        pairs = zip(self.counts, self.votes, strict=True)
+        return tuple(counts.to_votes(votes, explainer, batch_size) for counts, votes in pairs)
 
 
 class _Piece(NamedTuple):
@@ -89,8 +104,10 @@ class _Batch(NamedTuple):
     done: torch.cuda.Event | None
 
 
-def count_each(runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_size: int) -> Iterator[Votes]:
-    """The votes of every run, in order, as they are done. All have one plan."""
+def count_each(
+    runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_size: int
+) -> Iterator[tuple[Votes, ...]]:
+    """The votes of every run, in order, as they are done. All have the same plans."""
     source, begun, queued = iter(runs), deque[Run](), deque[_Batch]()
     try:
         while True:
@@ -111,26 +128,26 @@ def count_each(runs: Iterable[Run], explainer: Explainer, tuning: Tuning, batch_
                 while begun and not begun[0].left and id(begun[0]) not in flying:
                     votes = begun[0].to_votes(explainer, batch_size)
                     begun.popleft()
-                    _warn_if_silent(votes)
+                    _warn_if_silent(votes[0])
                     yield votes
     except KeyboardInterrupt:
         if not begun:
             raise
-        raise Interrupted(_rescue(begun[0], explainer, batch_size)) from None
+        raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
     except _NothingButNaNError:
         raise
     except Exception as error:
-        if not begun or begun[0].counts.counted == 0:
+        if not begun or begun[0].counted == 0:
             raise
-        counted, plan = begun[0].counts.counted, begun[0].plan
+        counted, plan = begun[0].counted, begun[0].plan
         raise SamplingError(
             f"sampling failed after {counted} of {plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
-            _rescue(begun[0], explainer, batch_size),
+            *_rescue(begun[0], explainer, batch_size),
         ) from error
 
 
-def _rescue(run: Run, explainer: Explainer, batch_size: int) -> Votes:
+def _rescue(run: Run, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
     """What was counted, and what is being counted now."""
     if run.clean.device.type == "cuda":
         torch.cuda.synchronize(run.clean.device)
@@ -164,14 +181,21 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch
     targets = torch.empty(len(images), dtype=torch.int64, device=clean.device)
     for run, samples, rows in pieces:
         noisy(run.clean, plan.sigma, plan.seed, samples, out=images[rows])
-        targets[rows] = run.votes.provenance.target
+        targets[rows] = run.target
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
         _check_independence(explainer, images, targets, maps, pieces, plan)
-    ranking = Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule)
+    plans = [votes.plan for votes in pieces[0].run.votes]
+    rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
-    counted = [run.counts.plus(ranking, rows, answers, classes, plan) for run, _, rows in pieces]
-    counted = [counts.on_host() if counts.counted == plan.n else counts for counts in counted]
+    counted = [
+        tuple(
+            counts.plus(ranking, rows, answers, classes, plan)
+            for counts, ranking, plan in zip(run.counts, rankings, plans, strict=True)
+        )
+        for run, _, rows in pieces
+    ]
+    counted = [tuple(one.on_host() if one.counted == plan.n else one for one in counts) for counts in counted]
     nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
     for piece, counts in zip(pieces, counted, strict=True):
         piece.run.counts = counts
@@ -188,9 +212,10 @@ def _wait(batch: _Batch) -> None:
     """Until it is done, and tell of it."""
     if batch.done is not None:
         batch.done.synchronize()
-    if any(samples.start == 0 and bool(batch.nan[rows].all()) for _, samples, rows in batch.pieces):
-        raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
-    for run, samples, _ in batch.pieces:
+    for run, samples, rows in batch.pieces:
+        run.has_map = run.has_map or not bool(batch.nan[rows].all())
+        if not run.has_map and samples.stop >= min(run.plan.n, len(batch.nan)):  # as many as fill a batch
+            raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
         if run.progress is not None:
             run.progress(samples.stop, run.plan.n)
 

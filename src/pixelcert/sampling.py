@@ -128,11 +128,30 @@ def sample_each(
     While one image's votes are looked at, an accelerator goes on with the next. When sampling is interrupted or fails,
     `Interrupted` and `SamplingError` carry the votes of the first image that is not done.
     """
+    how: Any = {"batch_size": batch_size, "precision": precision, "compile": compile}
+    return (votes for (votes,) in sample_plans((plan,), explainer, subjects, **how))
+
+
+def sample_plans(
+    plans: Sequence[Plan],
+    explainer: Explainer,
+    subjects: Sequence[Subject],
+    *,
+    batch_size: int | None = None,
+    precision: Precision = "auto",
+    compile: Compile = "auto",
+) -> Iterator[tuple[Votes, ...]]:
+    """`sample_each` for several plans that draw the same noise: every map is made once, and counted by all rules."""
+    noises = {(plan.sigma, plan.n, plan.seed) for plan in plans}
+    if len(noises) != 1:
+        raise ArgumentError(f"plans draw different noise (sigma, n, seed): {sorted(noises)}. Sample them one by one.")
+    plan = plans[0]
     if not subjects:
         return iter(())
     images = [check_image(subject.image, channels_of(explainer)) for subject in subjects]
     for image, subject in zip(images, subjects, strict=True):
-        check_levels_fit(plan.levels, image.shape[1:].numel(), plan.rule)
+        for each in plans:
+            check_levels_fit(each.levels, image.shape[1:].numel(), each.rule)
         check_target(explainer, subject.target, image)
     device = device_of(explainer, images[0])
     runs = plan.n * runs_per_image(explainer) * sum(image.numel() for image in images) / (3 * 224 * 224)
@@ -143,7 +162,7 @@ def sample_each(
     def prepare(image: Tensor, subject: Subject) -> Run:
         clean = _on_grid(image)
         source = _provenance(explainer, described, clean, int(subject.target), subject.name, device, tuning, size)
-        return Run(_no_votes(plan, clean, source), clean.to(device), subject.progress)
+        return Run(tuple(_no_votes(each, clean, source) for each in plans), clean.to(device), subject.progress)
 
     prepared: Iterator[Run] = map(prepare, images, subjects)
     if device.type == "cuda" and len(subjects) > 1:
@@ -175,8 +194,9 @@ def resume(
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    run = Run(replace(votes, provenance=now), clean.to(device), progress)
-    return next(count_each([run], tune(explainer, tuning), tuning, size))
+    run = Run((replace(votes, provenance=now),), clean.to(device), progress)
+    (whole,) = next(count_each([run], tune(explainer, tuning), tuning, size))
+    return whole
 
 
 def differences(
@@ -210,8 +230,8 @@ def _in_advance(runs: Iterator[Run], device: torch.device) -> Iterator[Run]:
     with ThreadPoolExecutor(1) as thread:
         upcoming = deque(thread.submit(make) for _ in range(4))
         while (run := upcoming.popleft().result()) is not None:
-            for tensor in (run.clean, run.counts.votes):  # not to be given away before those who read them are done
-                tensor.record_stream(torch.cuda.current_stream(device))
+            for tensor in (run.clean, *(counts.votes for counts in run.counts)):
+                tensor.record_stream(torch.cuda.current_stream(device))  # not to be given away while that reads them
             upcoming.append(thread.submit(make))
             yield run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ from ..plan import Plan, Preset
 from ..tuning import Precision
 from .resolved import ModelFacts, Resolved
 from .scene import Scene, scenes
+from .settings import Settings
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ class Job:
     @cached_property
     def key(self) -> str:
         return sha256(json.dumps(self.question, sort_keys=True).encode())[:32]
+
+    def siblings(self, settings: Settings) -> list[Job]:
+        """Jobs of the study that count the same maps by other rules: those of its other presets."""
+        noise = self.plan.sigma, self.plan.n
+        plans = {preset: plan for (preset, *drawn), plan in settings.plans().items() if tuple(drawn) == noise}
+        return [replace(self, preset=preset, plan=plan) for preset, plan in plans.items() if preset != self.preset]
 
     @property
     def cell(self) -> tuple[str, str, str, str, int]:

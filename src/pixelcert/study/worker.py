@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from ..methods import Method
 from ..methods import method as make_method
 from ..models import Classifier
 from ..models.grid import for_grid
-from ..sampling import Interrupted, SamplingError, Subject, sample_each
+from ..sampling import Interrupted, SamplingError, Subject, sample_plans
 from ..tuning import Precision
 from ..votes import Votes
 from .job import Job
@@ -90,27 +91,43 @@ class Worker:
         self.store.sweep(job)
         explainer = self.explainer(job)
         image = self.image(job)
-        votes = self.store.load_votes(job)
-        if votes is None:
-            try:
-                votes = self._sample(job, explainer, image, progress)
-            except (Interrupted, SamplingError) as stop:
-                self.store.save_votes(job, stop.votes)
-                raise
-            self.store.save_votes(job, votes)
+        votes = self.store.load_votes(job) or self._sample(job, explainer, image, progress)
         self.store.save_measures(job, measure(votes, self._resolved.settings, explainer, image, job.scene))
 
     def _sample(self, job: Job, explainer: Method, image: Tensor, progress: Progress | None) -> Votes:
-        partial = self.store.load_partial(job)
-        if partial is not None:
+        """The job's votes, kept in the store, with those of its siblings that count the same maps by other rules."""
+        if (partial := self.store.load_partial(job)) is not None:
             try:
-                return partial.resume(explainer, image, progress=progress)
+                return self._keep([job], lambda: (partial.resume(explainer, image, progress=progress),))
             except ArgumentError:  # counted on another machine, which rounds differently: begin again
                 pass
-        target = self._target(job, explainer.model)
-        subject = Subject(image, target, job.scene.name, progress)
+        subject = Subject(image, self._target(job, explainer.model), job.scene.name, progress)
         settings = self._resolved.settings
-        return next(sample_each(job.plan, explainer, [subject], precision=settings.precision, compile=settings.compile))
+        how: Any = {"precision": settings.precision, "compile": settings.compile}
+        with ExitStack() as claims:
+            siblings = [other for other in job.siblings(settings) if claims.enter_context(self._untouched(other))]
+            plans = [job.plan, *(other.plan for other in siblings)]
+            return self._keep([job, *siblings], lambda: next(sample_plans(plans, explainer, [subject], **how)))
+
+    @contextmanager
+    def _untouched(self, job: Job) -> Iterator[bool]:
+        """Whether a job has no votes yet, and nobody else is doing it."""
+        with self.store.claim(job) as mine:
+            yield mine and not (self.store.votes_file(job).exists() or self.store.partial_file(job).exists())
+
+    def _keep(self, jobs: Sequence[Job], sample: Callable[[], tuple[Votes, ...]]) -> Votes:
+        """The first job's votes; all are saved, and what was counted before a stop too, to be continued later."""
+        try:
+            sampled = sample()
+        except (Interrupted, SamplingError) as stop:
+            self._save(jobs, stop.all_votes)
+            raise
+        self._save(jobs, sampled)
+        return sampled[0]
+
+    def _save(self, jobs: Sequence[Job], votes: Sequence[Votes]) -> None:
+        for job, own in zip(jobs, votes, strict=True):
+            self.store.save_votes(job, own)
 
     def image(self, job: Job) -> Tensor:
         """What a job explains, (3, size, size) in [0, 1]."""

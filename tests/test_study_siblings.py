@@ -1,0 +1,136 @@
+"""Jobs that differ in their preset alone: every map is made once, and each job has the votes it would have alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_studies import small_study
+
+import pixelcert as pc
+from pixelcert import loop, sampling
+from pixelcert.plan import Plan
+from pixelcert.sampling import Subject, sample_each, sample_plans
+
+DEFAULT, REFERENCE = (Plan.make(preset=preset, n=30, levels=(50, 10)) for preset in ("default", "reference"))
+
+
+class Sum:
+    """An explainer that counts the images it is given."""
+
+    batch_independent = True
+
+    def __init__(self) -> None:
+        self.explained = 0
+
+    def __call__(self, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.explained += len(images)
+        return images.sum(dim=1) - 1.5
+
+
+def subjects(count: int) -> list[Subject]:
+    generator = torch.Generator().manual_seed(0)
+    return [Subject(torch.rand(3, 12, 12, generator=generator), 0) for _ in range(count)]
+
+
+def same(one: pc.Votes, other: pc.Votes) -> bool:
+    guesses = [each.guess_ones for each in (one, other)]
+    return (
+        np.array_equal(one.ones, other.ones)
+        and np.array_equal(one.zeros, other.zeros)
+        and (guesses[0] is guesses[1] is None or np.array_equal(*guesses))
+        and one.plan == other.plan
+    )
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 30, 64])
+def test_plans_sampled_together_have_the_votes_of_each_alone(batch_size):
+    explainer = Sum()
+    together = list(sample_plans((DEFAULT, REFERENCE), explainer, subjects(3), batch_size=batch_size))
+    assert explainer.explained == 3 * 30
+    for place, plan in enumerate((DEFAULT, REFERENCE)):
+        alone = list(sample_each(plan, Sum(), subjects(3), batch_size=batch_size))
+        assert all(same(votes[place], other) for votes, other in zip(together, alone, strict=True))
+    assert not np.array_equal(together[0][0].ones, together[0][1].ones)
+
+
+@pytest.mark.parametrize("other", [{"sigma": 0.2}, {"n": 31}, {"seed": 1}])
+def test_plans_of_different_noise_are_refused(other):
+    with pytest.raises(pc.ArgumentError, match=r"different noise .* one by one"):
+        sample_plans((DEFAULT, Plan(**{"n": 30, "levels": (50, 10), **other})), Sum(), subjects(1))
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "choose_batch_size", lambda *_: 8)
+
+
+def explained_in(study: pc.Study, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many noisy images a run of the study explains."""
+    explained = []
+    real = loop.explain
+
+    def counting(explainer: Any, images: torch.Tensor, targets: torch.Tensor) -> Any:
+        explained.append(len(images))
+        return real(explainer, images, targets)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "explain", counting)
+        study.run()
+    return sum(explained)
+
+
+def votes_of(study: pc.Study) -> dict[str, bytes]:
+    return {str(job): study.store.votes_file(job).read_bytes() for job in study.jobs()}
+
+
+def test_presets_of_a_study_share_their_maps(tmp_path: Path, monkeypatch):
+    both = small_study(tmp_path / "both", presets=["default", "reference"], sigma=[0.15, 0.25])
+    explained = explained_in(both, monkeypatch)
+    jobs = both.jobs()
+    assert explained == sum(job.plan.n for job in jobs) / 2
+    expected: dict[str, bytes] = {}
+    for preset in ("default", "reference"):
+        alone = small_study(tmp_path / preset, presets=preset, sigma=[0.15, 0.25])
+        alone.run()
+        expected |= votes_of(alone)
+    assert votes_of(both) == expected
+    assert all(both.store.load_measures(job) is not None for job in jobs)
+
+
+def test_interrupted_siblings_are_both_continued(tmp_path: Path, monkeypatch, small_batches):
+    study = small_study(tmp_path / "cut", presets=["default", "reference"])
+    calls = []
+    real = loop.noisy
+
+    def noisy_until(*given: Any, **named: Any) -> torch.Tensor:
+        calls.append(given)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "noisy", noisy_until)
+        with pytest.raises(KeyboardInterrupt):
+            study.run()
+    begun = [job for job in study.jobs() if study.store.load_partial(job) is not None]
+    assert [job.preset for job in begun] == ["default", "reference"]
+    study.run()
+    undisturbed = small_study(tmp_path / "whole", presets=["default", "reference"])
+    undisturbed.run()
+    assert votes_of(study) == votes_of(undisturbed)
+
+
+def test_a_sibling_that_another_process_is_doing_is_left_to_it(tmp_path: Path):
+    study = small_study(tmp_path / "busy", presets=["default", "reference"])
+    worker = study.worker(study.resolve())
+    first = study.jobs()[0]
+    (sibling,) = first.siblings(study.settings)
+    with study.store.claim(sibling) as mine:
+        assert mine
+        worker.do(first)
+        assert not study.store.votes_file(sibling).exists()
+    assert study.store.votes_file(first).exists()
