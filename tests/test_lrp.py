@@ -533,6 +533,173 @@ def test_a_network_that_begins_with_a_linear_layer() -> None:
     torch.testing.assert_close(LRP(model=model, layer="input")(x, TARGETS), expected.detach())
 
 
+# ── Activations that cannot be negative ───────────────────────────────────────────────────────────────────────────
+
+
+class Positive(Block):
+    """Two convolutions, and between them a ReLU and what `between` does to its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv2 = nn.Conv2d(4, 4, 3)
+
+    def between(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x)).relu().clone()  # since the gradient of a ReLU needs its answer as it was
+        return self.head(self.conv2(self.between(x)).relu())
+
+
+def change_in_place(x: Tensor) -> Tensor:
+    x.sub_(0.5)
+    return x
+
+
+def change_a_view(x: Tensor) -> Tensor:
+    x.flatten(2)[:, :2] -= 0.5
+    return x
+
+
+def change_what_is_viewed(x: Tensor) -> Tensor:
+    view = x.transpose(2, 3)
+    x.mul_(-1)
+    return view
+
+
+def set_an_item(x: Tensor) -> Tensor:
+    x[:, 1] = -0.5
+    return x
+
+
+def set_an_item_of_a_view(x: Tensor) -> Tensor:
+    x.view(x.shape)[:, 1, :4] = -0.5
+    return x
+
+
+def fill_in_place(x: Tensor) -> Tensor:
+    x[:, 0].copy_(-x[:, 1])
+    return x
+
+
+def add_in_place(x: Tensor) -> Tensor:
+    x += -0.5
+    return x
+
+
+# What may be negative again, however much the ReLU before it promises.
+TRAPS = {
+    "add of a scalar": lambda x: x + -0.5,
+    "add of a scalar from the left": lambda x: -0.5 + x,
+    "torch.add of a scalar": lambda x: torch.add(x, -0.5),
+    "add with alpha": lambda x: torch.add(x, x.flip(2), alpha=-2),
+    "add of a parameter-free constant": lambda x: x + torch.full_like(x, -0.5),
+    "sub": lambda x: x - x.flip(3),
+    "mul": lambda x: x * -0.5,
+    "pad with a negative value": lambda x: F.pad(x, (1, 1, 1, 1), value=-1.0),
+    "pad with a negative value in place": lambda x: F.pad(x, (1, 1, 1, 1), "constant", -1.0),
+    "clamp with a negative min": lambda x: (x - 1).clamp(min=-0.5),
+    "clamp with a negative min in place": lambda x: (x - 1).clamp(-0.5, 2.0),
+    "clamp with no min": lambda x: (x - 1).clamp(max=0.5),
+    "hardtanh": lambda x: F.hardtanh(x - 1),
+    "cat with what is negative": lambda x: torch.cat([x[:, :2], x[:, 2:] - 1], dim=1),
+    "tanh": lambda x: (x - 0.5).tanh(),
+    "leaky": lambda x: F.leaky_relu(x - 0.5, 0.3),
+    "mean of what is negative": lambda x: x - x.mean(dim=1, keepdim=True),
+    **{f.__name__.replace("_", " "): f for f in (
+        change_in_place, change_a_view, change_what_is_viewed, set_an_item, set_an_item_of_a_view, fill_in_place,
+        add_in_place,
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_the_short_way_is_taken_only_where_nothing_can_be_negative(trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trapped(Positive):
+        def between(self, x: Tensor) -> Tensor:
+            return TRAPS[trap](x)
+
+    model, x = classifier(Trapped), images(dtype=torch.float64)
+    maps, logits = LRP(model=model, layer="input").explain(x, TARGETS)
+    torch.testing.assert_close(logits, model(x).detach())
+    monkeypatch.setattr(lrp_rules, "_cannot_be_negative", lambda *_, **__: False)
+    assert relative_error(maps, LRP(model=model, layer="input")(x, TARGETS)) < 1e-12
+    with torch.no_grad():
+        features = TRAPS[trap](model.net.norm(model.net.conv(model.normalise(x))).relu())
+    assert features.min() < 0, "there is no trap"
+
+
+# Where the short way is right, and must be taken.
+SAFE = {
+    "nothing": lambda x: x,
+    "pooling": lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 3, 1, 1),
+    "sum": lambda x: x + x.flip(2).relu(),
+    "sum in place": lambda x: x.clone().add_(x),
+    "sum in place by an operator": lambda x: x.clone().__iadd__(x),
+    "pad": lambda x: F.pad(x, (1, 1, 1, 1)),
+    "clamp": lambda x: (x - 1).clamp(0, 2.0),
+    "clamp by name": lambda x: (x - 1).clamp(min=0),
+    "relu6": lambda x: F.relu6(x - 1),
+    "hardtanh from zero": lambda x: F.hardtanh(x - 1, 0.0, 2.0),
+    "cat": lambda x: torch.cat([x.relu(), x.sigmoid()], dim=1)[:, 2:6].relu(),
+    "in place": lambda x: F.relu(x - 0.5, inplace=True),
+    "dropout": lambda x: F.dropout(x, training=False),
+    "negative and then cut off again": lambda x: set_an_item(x).relu(),
+}
+
+
+def convolutions_of(model: pc.Classifier, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many convolutions one explanation takes."""
+    calls: list[Any] = []
+    convolution, conv2d = lrp_rules.Rules._convolution, F.conv2d
+
+    def counting(self: Any, func: Any, *given: Any, **named: Any) -> Tensor:
+        def counted(*terms: Any, **options: Any) -> Tensor:
+            calls.append(terms)
+            return conv2d(*terms, **options)
+
+        return convolution(self, counted, *given, **named)
+
+    explainer = LRP(model=model, layer="input")
+    explainer(x, TARGETS[: len(x)])  # folds and checks, once
+    with monkeypatch.context() as patch:
+        patch.setattr(lrp_rules.Rules, "_convolution", counting)
+        explainer(x, TARGETS[: len(x)])
+    return len(calls)
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_the_short_way_is_taken_where_it_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Safe(Positive):
+        def between(self, x: Tensor) -> Tensor:
+            return SAFE[name](x)
+
+    model, x = classifier(Safe), images(dtype=torch.float64)
+    assert convolutions_of(model, x, monkeypatch) == 2 + 2  # the value and its shares, by z^B in one convolution too
+    maps = LRP(model=model, layer="input")(x, TARGETS)
+    monkeypatch.setattr(lrp_rules, "_cannot_be_negative", lambda *_, **__: False)
+    assert convolutions_of(model, x, monkeypatch) == 2 + 3
+    assert relative_error(maps, LRP(model=model, layer="input")(x, TARGETS)) < 1e-12
+
+
+def test_all_convolutions_of_a_resnet_but_the_first_take_the_short_way(
+    resnet18: pc.Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = images(1, 32, torch.float64)
+    count = sum(isinstance(module, nn.Conv2d) for module in resnet18.net.modules())
+    assert convolutions_of(resnet18, x, monkeypatch) == 2 * count
+    monkeypatch.setattr(lrp_rules, "_cannot_be_negative", lambda *_, **__: False)
+    assert convolutions_of(resnet18, x, monkeypatch) == 3 * count - 1
+
+
+def test_nothing_is_kept_alive_after_the_rules_are_left() -> None:
+    rules = lrp_rules.Rules(0.25, NOTHING_FOLDED)
+    with rules:
+        torch.ones(2, requires_grad=True).relu()
+        assert rules._nonnegative
+    assert not rules._nonnegative
+
+
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("nan"), float("inf")])
 def test_epsilon_that_keeps_nothing_from_zero_is_refused(model: pc.Classifier, epsilon: float) -> None:
     with pytest.raises(pc.ArgumentError, match="epsilon"):

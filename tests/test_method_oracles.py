@@ -3,6 +3,7 @@
 Tolerances are relative to the largest value of the map: 1e-5, the rounding of float32 sums, unless said otherwise.
 """
 
+import numpy as np
 import pytest
 import torch
 from small_networks import SIZE, small_model
@@ -119,6 +120,64 @@ def test_guided_backprop_leaves_in_place_values_as_the_network_sees_them():
     assert torch.allclose(pc.method("gb", model).explain(IMAGES, TARGETS).logits, model(IMAGES), atol=1e-5)
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("form", [
+    F.relu, torch.relu, torch.Tensor.relu, F.relu6, nn.ReLU(), nn.ReLU6(), nn.Hardtanh(0, 3),
+    lambda x: F.hardtanh(x, 0.0, 3.0), lambda x: F.hardtanh(input=x, min_val=0.0, max_val=3.0),
+])  # fmt: skip
+def test_guided_backprop_guides_every_form_of_a_relu(form, in_place):
+    """Against hand-written backward passes, with the logits that the network has where a ReLU's input is read again."""
+    forms = {
+        F.relu: lambda x: F.relu(x, True), torch.relu: torch.relu_, torch.Tensor.relu: torch.Tensor.relu_,
+        F.relu6: lambda x: F.relu6(x, True),
+    }  # fmt: skip
+    if in_place and isinstance(form, nn.Module):
+        form = nn.Hardtanh(0, 3, inplace=True) if type(form) is nn.Hardtanh else type(form)(inplace=True)
+    elif in_place:
+        form = forms.get(form, lambda x: F.hardtanh(x, 0.0, 3.0, True))
+    torch.manual_seed(0)
+    one, two = nn.Linear(3, 8), nn.Linear(8, 10)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = one, two
+
+        def forward(self, x):
+            before = self.one(x.mean(dim=(2, 3))) * 20
+            after = form(before)
+            return self.two(after) + before.detach()[:, :1]
+
+    model = pc.Classifier(Net(), mean=(0.0,) * 3, std=(1.0,) * 3, size=8)
+    images = torch.rand(2, 3, 8, 8)
+    before = (one(images.mean(dim=(2, 3))) * 20).detach()
+    after = form(before.clone())
+    ceiling = float(form(torch.tensor([1e9]))[0])
+    gradient = two.weight[TARGETS].clamp_min(0) * ((before > 0) & (before < ceiling))
+    assert 0 < (gradient > 0).sum() < gradient.numel()
+    maps, logits = pc.method("gb", model).explain(images, TARGETS)
+    expected = (gradient * 20 @ one.weight / 64).abs().sum(1)
+    assert torch.allclose(maps[:, 0, 0], expected, rtol=1e-4)
+    read_again = after[:, :1] if in_place else before[:, :1]
+    assert torch.allclose(logits, two(after) + read_again, atol=1e-4)
+
+
+def test_guided_backprop_leaves_other_clamps_their_gradients():
+    torch.manual_seed(0)
+    for function in (lambda x: F.hardtanh(x, -1.0, 1.0), F.hardtanh, lambda x: x.clamp(0, 1)):
+
+        class Net(nn.Module):
+            def __init__(self, function=function):
+                super().__init__()
+                self.conv, self.fc, self.function = nn.Conv2d(3, 4, 3), nn.Linear(4, 10), function
+
+            def forward(self, x):
+                return self.fc(self.function(self.conv(x)).mean(dim=(2, 3)))
+
+        model = pc.Classifier(Net(), mean=(0.5,) * 3, std=(0.25,) * 3, size=SIZE)
+        assert agree(pc.method("gb", model)(IMAGES, TARGETS), pc.method("grad", model)(IMAGES, TARGETS))
+
+
 @pytest.mark.parametrize(("layer", "window", "stride"), [("input", 16, 8), ("input", 20, 13), ("final", 3, 2)])
 def test_occlusion_agrees_with_captum(cnn, layer, window, stride):
     attr = pytest.importorskip("captum.attr", reason="captum is not installed")
@@ -221,6 +280,53 @@ def test_rise_agrees_with_a_direct_implementation_on_shared_masks(model, layer):
                 masked[:, 1:] *= mask.flatten()[:, None]
             expected += head(masked).softmax(1).gather(1, TARGETS[:, None])[:, :, None] * mask
     assert agree(explainer(IMAGES, TARGETS), expected / (30 * 0.1), tolerance=1e-4)
+
+
+@pytest.fixture(scope="module")
+def vgg():
+    return small_model("vgg")
+
+
+@pytest.mark.parametrize("layer", ["input", "final"])
+@pytest.mark.parametrize("name", ["rise", "occlusion", "intgrad", "ablation_cam"])
+def test_maps_do_not_depend_on_how_many_runs_share_a_batch(name, layer, vgg, monkeypatch):
+    """A head that is not linear, run on as many inputs at once as are told to fill the device."""
+    quick = {"rise": {"masks": 11}, "intgrad": {"steps": 5}}
+    explainer = pc.method(name, vgg, layer, **quick.get(name, {}))
+    maps, logits = explainer.explain(IMAGES, TARGETS)
+    first = vgg.net.classifier[0]
+    for chunk in (1, 5, 6):
+        for module in ("masking", "integrated_gradients", "ablation_cam"):
+            monkeypatch.setattr(f"pixelcert.methods.{module}.images_per_batch", lambda *_, chunk=chunk: chunk)
+        sizes = []
+        with first.register_forward_pre_hook(lambda _, given, sizes=sizes: sizes.append(len(given[0]))):
+            again, same = explainer.explain(IMAGES, TARGETS)
+        assert agree(again, maps, tolerance=1e-4)
+        assert agree(same, logits)
+        assert max(sizes) == {1: 2, 5: 4, 6: 6}[chunk]  # both images at least, and as many runs as fit
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_integrated_gradients_agree_with_one_gradient_after_the_other(steps, vgg):
+    body, head = vgg.split("final")
+    features = body(IMAGES).detach()
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    expected = torch.zeros_like(features)
+    for node, weight in zip(nodes, weights, strict=True):
+        point = (features * float(node + 1) / 2).requires_grad_()
+        chosen = head(point).gather(1, TARGETS[:, None]).sum()
+        expected += torch.autograd.grad(chosen, point)[0] * float(weight) / 2
+    maps = pc.method("intgrad", vgg, "final", steps=steps)(IMAGES, TARGETS)
+    assert agree(maps, (features * expected).sum(dim=1))
+
+
+@pytest.mark.parametrize("step", [1, 4, 7, 30])
+def test_rise_masks_are_the_same_in_pieces(step):
+    explainer = pc.method("rise", small_model("resnet"), masks=30)
+    whole = explainer.masks_of(64, 48)
+    pieces = [explainer.masks_of(64, 48, start, start + step) for start in range(0, 30, step)]
+    assert torch.equal(torch.cat(pieces), whole)
+    assert len(whole) == 30
 
 
 def test_rise_masks_are_shifted_bilinear_grids_of_the_asked_density():

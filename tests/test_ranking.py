@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pixelcert.ranking import count_votes, ones_at
+from pixelcert.ranking import Ranking, count_votes, ones_at
 
 NAN = float("nan")
 values = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0, float("inf"), -float("inf")])
@@ -110,3 +110,26 @@ def test_batch_counts_are_the_sum_of_single_counts():
     singles = [count_votes(one[None], (50, 10)) for one in maps]
     for i in range(2):
         assert torch.equal(whole[i], sum(single[i] for single in singles))
+
+
+@pytest.mark.parametrize("rule", ["rank", "percentile"])
+@pytest.mark.parametrize("sign", ["signed", "absolute", "positive"])
+@pytest.mark.parametrize("rows", [slice(0, 9), slice(0, 1), slice(3, 7), slice(8, 9), slice(4, 4)])
+def test_counts_of_some_rows_are_those_of_these_maps_alone(rows, sign, rule):
+    maps = torch.randn(9, 100, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    maps[3, :10] = NAN
+    maps[5] = NAN
+    maps[6] = 1.0
+    counted = Ranking.of(maps, (50, 10, 5), sign, rule).count(rows)
+    expected = count_votes(maps[rows], (50, 10, 5), sign, rule)
+    assert counted.dtype == torch.int32
+    assert torch.equal(counted, torch.stack(expected))
+
+
+def test_counts_may_be_asked_for_again_and_leave_the_maps_as_they_are():
+    maps = torch.randn(4, 50)
+    before = maps.clone()
+    ranking = Ranking.of(maps, (50,), "absolute", "rank")
+    parts = ranking.count(slice(0, 1)) + ranking.count(slice(1, 4))
+    assert torch.equal(parts, ranking.count())
+    assert torch.equal(maps, before)

@@ -138,6 +138,8 @@ DIFFERENT = {
     "name of a parameter": {"params": {"window": 3}},
     "no parameter": {"params": {}},
     "layer": {"layer": "final"},
+    "precision": {"precision": "bfloat16"},
+    "another precision": {"precision": "float32"},
     **{
         name: {"plan": replace(job().plan, **{name: value})}
         for name, value in {
@@ -236,6 +238,9 @@ def test_key_is_a_name_for_files_that_no_longer_changes():
         {"alpha": 0.05},
         {"correction": "joint"},
         {"deletion": []},
+        {"compile": True},
+        {"compile": False},
+        {"precision": "auto", "compile": "auto"},
         {"images": {"folder": "elsewhere", "labels": "l.csv"}},
         {"images": {"confidence": 0.5, "seed": 3}},
         {
@@ -258,6 +263,7 @@ def test_settings_that_leave_the_votes_alone_leave_the_keys_alone(changes):
         {"levels": [50, 5]},
         {"seed": 1},
         {"sign": "absolute"},
+        {"precision": "bfloat16"},
         {"presets": "reference"},
         {"layers": "features"},
         {"method": {"few": {"method": "rise", "masks": 4}}, "methods": ["few"]},

@@ -411,3 +411,30 @@ def test_warnings_of_the_library_are_handed_back(tmp_path):
     assert tally.failures == {}
     assert {job for job, _ in tally.notes} == {str(job) for job in study.jobs()}
     assert all("every map was constant" in note for _, note in tally.notes)
+
+
+# ── How jobs are computed ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_jobs_are_sampled_in_the_precision_of_the_study(tmp_path):
+    rough, exact = (
+        small_study(tmp_path / name, precision=name, images={"folder": "photos", "count": 1})
+        for name in ("bfloat16", "float32")
+    )
+    found = []
+    for study in (rough, exact):
+        assert study.run().done == 1
+        (job,) = study.jobs()
+        found.append(study.store.load_votes(job))
+    assert [votes.provenance.precision for votes in found] == ["bfloat16", "float32"]
+    assert (found[0].ones != found[1].ones).any()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_jobs_are_compiled_where_the_study_asks_for_it(tmp_path, monkeypatch, compiled):
+    monkeypatch.setattr("torch.compile", lambda function: function)
+    monkeypatch.setattr("pixelcert.tuning.missing_for_compiling", lambda device: "")
+    study = small_study(tmp_path, compile=compiled, images={"folder": "photos", "count": 1})
+    assert study.run().done == 1
+    (job,) = study.jobs()
+    assert study.store.load_votes(job).provenance.compiled is compiled

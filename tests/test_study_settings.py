@@ -57,6 +57,10 @@ MISTAKES = [
     ("tau = ['high']", "tau", "'high'", "number"),
     ("levels = 'all'", "levels", "'all'", "number"),
     ("alpha = 'small'", "alpha", "'small'", "number"),
+    ("precision = 'float64'", "precision", "'float64'", "'auto', 'float32', 'tf32' or 'bfloat16'"),
+    ("precision = 32", "precision", "32", "'auto', 'float32', 'tf32' or 'bfloat16'"),
+    ("compile = 'yes'", "compile", "'yes'", "'auto'"),
+    ("compile = 1", "compile", "1", "'auto'"),
     ("seed = 1.5", "seed", "1.5", "integer"),
     ("[images]\ncount = 'some'", "images.count", "'some'", '"all"'),
     ("[images]\ncount = 2.5", "images.count", "2.5", '"all"'),
@@ -253,6 +257,18 @@ def test_plans_are_every_preset_with_every_sigma_and_every_n(tmp_path):
     ]
     for (preset, sigma, n), plan in plans.items():
         assert plan == pc.Plan.make(preset=preset, sigma=sigma, n=n, seed=7, levels=(50, 5))
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("compiled", ["auto", True, False])
+def test_precision_and_compiling_may_be_said(tmp_path, precision, compiled):
+    found = read(tmp_path, toml({"models": "vgg11", "precision": precision, "compile": compiled}))
+    assert (found.precision, found.compile) == (precision, compiled)
+
+
+def test_precision_and_compiling_are_chosen_by_default(tmp_path):
+    found = read(tmp_path, MODELS)
+    assert (found.precision, found.compile) == ("auto", "auto")
 
 
 def test_sign_overrides_that_of_every_preset(tmp_path):

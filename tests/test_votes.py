@@ -11,6 +11,8 @@ import pytest
 from safetensors import safe_open
 
 import pixelcert as pc
+from pixelcert.files import read_arrays, write_arrays
+from pixelcert.votes import KIND, VERSION
 
 RANDOM = np.random.default_rng(1)
 PHOTO = RANDOM.integers(0, 256, (6, 8, 3), dtype=np.uint8)
@@ -183,6 +185,29 @@ def test_votes_from_a_file_can_be_resumed_whatever_the_params(make_votes, tmp_pa
     votes = make_votes(source={"params": {"window": (16, 16), "nested": {"stride": (8,)}}})
     loaded = pc.Votes.load(votes.save(tmp_path / "votes.safetensors"))
     assert loaded.provenance.differences(votes.provenance) == []
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_how_votes_were_computed_survives(make_votes, tmp_path, compiled):
+    votes = make_votes(source={"precision": "bfloat16", "compiled": compiled})
+    loaded = pc.Votes.load(votes.save(tmp_path / "votes.safetensors")).provenance
+    assert (loaded.precision, loaded.compiled) == ("bfloat16", compiled)
+
+
+def test_files_of_before_networks_could_be_compiled_are_read(make_votes, tmp_path):
+    path = make_votes().save(tmp_path / "votes.safetensors")
+    header, arrays = read_arrays(path, KIND, VERSION)
+    assert header["provenance"].pop("compiled") is False
+    loaded = pc.Votes.load(write_arrays(tmp_path / "old.safetensors", KIND, VERSION, header, arrays))
+    assert loaded.provenance.compiled is False
+    assert_same(loaded, make_votes())
+
+
+def test_other_fields_of_the_provenance_are_not_made_up(make_votes, tmp_path):
+    header, arrays = read_arrays(make_votes().save(tmp_path / "votes.safetensors"), KIND, VERSION)
+    del header["provenance"]["precision"]
+    with pytest.raises(pc.VotesFileError, match="damaged header"):
+        pc.Votes.load(write_arrays(tmp_path / "old.safetensors", KIND, VERSION, header, arrays))
 
 
 def test_name_of_an_image_file_that_is_not_unicode_survives(make_votes, tmp_path):

@@ -101,8 +101,9 @@ def _is_relu(node: fx.Node, net: fx.GraphModule) -> bool:
 
 
 def _module(node: Any, net: fx.GraphModule, kind: type[nn.Module]) -> Any:
-    """The module that a node calls, if it is of just this kind."""
+    """The module that a node calls, if it is of just this kind and has no hooks."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = net.get_submodule(str(node.target))
-    return module if type(module) is kind else None
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    return module if type(module) is kind and not hooked else None

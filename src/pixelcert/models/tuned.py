@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import ModelError
 from .batch_norm_folding import fold_modules
 from .classifier import Classifier
 from .fused_convolution import fuse
@@ -27,14 +28,22 @@ class TunedClassifier(Classifier):
     _layout = torch.channels_last
     compiled: bool
     fused: bool
+    _dtype: torch.dtype | None
     _first_convolution: Tensor | None
 
     @classmethod
-    def of(cls, model: Classifier, net: nn.Module, compiled: bool, fused: bool) -> TunedClassifier:
+    def of(
+        cls, model: Classifier, net: nn.Module, dtype: torch.dtype | None, compiled: bool, fused: bool
+    ) -> TunedClassifier:
         tuned = model.around(net, model.name, model.size, cls)
-        tuned.compiled, tuned.fused = compiled, fused
+        tuned._dtype, tuned.compiled, tuned.fused = dtype, compiled, fused
         tuned._first_convolution = model.first_convolution
         return tuned
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """In the format asked for: the network's first parameters may be those of its last layer."""
+        normalised = super().normalise(images)
+        return normalised if self._dtype is None else normalised.to(self._dtype)
 
     @property
     def first_convolution(self) -> Tensor | None:
@@ -77,11 +86,20 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
     generator = torch.Generator().manual_seed(0)
     image = torch.rand(1, model.channels, model.size, model.size, generator=generator)
     inputs = model.normalise(image.to(model.device))
-    net = _folded(model.net, inputs, model.final if layer == "final" else layer)
+    try:
+        net = _folded(model.net, inputs, model.final if layer == "final" else layer)
+    except (RuntimeError, TypeError) as error:  # by `copy.deepcopy`: kept activations, locks, TorchScript
+        if dtype is None and not compiled:
+            return model
+        reason = str(error).partition(".")[0]
+        raise ModelError(
+            f"{model.name} cannot be copied ({reason}), as another precision and compiling need: use "
+            f"precision='float32' and compile=False."
+        ) from error
     if dtype is not None:
         _convert(net, dtype, inputs)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return TunedClassifier.of(model, net, compiled, fused)
+    return TunedClassifier.of(model, net, dtype, compiled, fused)
 
 
 @torch.no_grad()
@@ -117,18 +135,21 @@ def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor) -> None:
 
 @torch.no_grad()
 def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
-    """The linear layer whose answer is the network's own."""
-    answers: dict[int, nn.Linear] = {}
+    """The linear layer whose only answer is the network's own."""
+    answers: list[tuple[nn.Linear, Tensor]] = []  # kept, so that their memory is not used again
 
     def remember(module: Any, given: Any, answer: Any) -> None:
-        answers[answer.data_ptr()] = module
+        answers.append((module, answer))
 
     hooks = [module.register_forward_hook(remember) for module in net.modules() if isinstance(module, nn.Linear)]
     try:
-        return answers.get(_logits(net(inputs.clone())).data_ptr())
+        logits = _logits(net(inputs.clone()))
     finally:
         for hook in hooks:
             hook.remove()
+    called = [module for module, _ in answers]
+    makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
+    return next((module for module in makers if called.count(module) == 1), None)
 
 
 def _logits(answer: Any) -> Tensor:
