@@ -523,6 +523,60 @@ def test_wrong_usage_is_exit_code_two(pixelcert, arguments):
     assert "Usage" in run.err
 
 
+# ── --precision and --compile ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--precision float64", ["precision='float64'", "auto, float32, tf32, bfloat16"]),
+        ("--precision tf32 --device cpu", ["precision='tf32'", "cpu", "use float32"]),
+        ("--method gb --compile", ["compile=True", "gb"]),
+    ],
+)
+@pytest.mark.usefixtures("no_sampling")
+def test_a_tuning_that_cannot_be_had_is_refused_before_sampling(tiny, tmp_path, options, words):
+    assert_refused(tiny(*options.split()), *words)
+    assert files_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_precision_is_recorded_and_its_votes_are_the_librarys(tiny, tmp_path, precision):
+    assert tiny("--precision", precision, "--device", "cpu").code == 0
+    saved = pc.Votes.load(tmp_path / "out" / "cat-grad-input.safetensors")
+    assert (saved.provenance.precision, saved.provenance.compiled) == (precision, False)
+    explainer = pc.method("grad", pc.load_model("tiny_model:make", device="cpu"))
+    settings = {"n": N_TINY, "batch_size": 11, "tau": None}
+    votes = pc.sample(explainer, pc.load_image("cat.png", 16), 0, precision=precision, **settings)
+    np.testing.assert_array_equal(votes.ones, saved.ones)
+    assert votes.provenance.differences(saved.provenance) == []
+
+
+@pytest.mark.parametrize(("options", "asked"), [((), "auto"), (("--compile",), True), (("--no-compile",), False)])
+def test_compiling_is_asked_for_left_out_or_left_to_the_library(tiny, monkeypatch, options, asked):
+    given = []
+
+    def sample_each(*_: Any, **settings: Any) -> Iterator[pc.Votes]:
+        given.append(settings["compile"])
+        raise pc.ArgumentError("seen enough")
+
+    monkeypatch.setattr("pixelcert.sampling.sample_each", sample_each)
+    assert_refused(tiny(*options), "seen enough")
+    assert given == [asked]
+
+
+def test_resume_goes_on_in_the_precision_of_the_votes(tiny, tmp_path):
+    file = tmp_path / "out" / "cat-grad-input.safetensors"
+    assert tiny("--precision", "bfloat16", "--device", "cpu").code == 0
+    whole = file.read_bytes()
+    file.unlink()
+    with stopping_after(2, KeyboardInterrupt()):
+        assert tiny("--precision", "bfloat16", "--device", "cpu").code == 130
+    assert_refused(tiny("--resume", "--device", "cpu"), "precision was 'bfloat16', now 'float32'", "same")
+    assert tiny("--resume", "--precision", "bfloat16", "--device", "cpu").code == 0
+    assert file.read_bytes() == whole
+
+
 # ── --resume ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -406,6 +406,9 @@ def test_a_black_box_is_called_once_more_for_each_image_at_most():
     assert_same(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=13)), alone())
     assert explainer.sizes == [13, 1] * 5
     explainer = Unvouched()
+    list(sample_each(PLAN, explainer, SUBJECTS[:2], batch_size=5))
+    assert explainer.sizes == [5, 1, 5, 5, 1, 5, 5, 1]  # the last batch has one sample
+    explainer = Unvouched()
     list(sample_each(PLAN, explainer, SUBJECTS, batch_size=1))
     assert explainer.sizes == [1] * 65
 

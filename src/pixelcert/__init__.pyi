@@ -6,6 +6,8 @@ from .adapters import from_numpy as from_numpy
 from .adapters import from_quantus as from_quantus
 from .adapters import from_torchcam as from_torchcam
 from .adapters import from_zennit as from_zennit
+from .attacks import Outcome as Outcome
+from .attacks import attack as attack
 from .certificate import ABSTAIN as ABSTAIN
 from .certificate import Certificate as Certificate
 from .certificate import Claim as Claim
@@ -49,9 +51,12 @@ from .plan import Plan as Plan
 from .provenance import Provenance as Provenance
 from .sampling import Interrupted as Interrupted
 from .sampling import SamplingError as SamplingError
+from .sampling import Subject as Subject
 from .sampling import certify as certify
 from .sampling import resume as resume
 from .sampling import sample as sample
+from .sampling import sample_each as sample_each
+from .sampling import sample_plans as sample_plans
 from .study.study import Study as Study
 from .votes import Votes as Votes
 

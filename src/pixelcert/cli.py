@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import terminal
+from .attacks import commands as attacks
 from .errors import ArgumentError, PixelcertError, VotesFileError
 from .figures import commands as figures
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
@@ -238,6 +239,7 @@ def methods(as_json: Json = False) -> None:
     terminal.show_methods(list(METHODS.values()), as_json)
 
 
+app.command("attack", help=attacks.HELP, short_help="Try to flip pixels, certified or not.")(attacks.attack)
 app.command("figure", help=figures.HELP, short_help="Draw the paper's figures from a study.")(figures.figure)
 app.add_typer(study.app, name="study")
 

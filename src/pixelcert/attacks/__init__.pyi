@@ -1,0 +1,5 @@
+from .campaign import attack as attack
+from .campaign import attack_certificate as attack_certificate
+from .outcome import Attempt as Attempt
+from .outcome import Outcome as Outcome
+from .outcome import Tally as Tally

@@ -1,0 +1,138 @@
+"""`pixelcert attack`: parse, call the library, print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import terminal
+from ..errors import ArgumentError
+from ..plan import ALPHA, TAU
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..methods import Method
+    from ..models import Classifier
+    from ..votes import Votes
+    from .outcome import Outcome
+
+INTERRUPTED, BROKEN = 130, 3
+HELP = (
+    "Attack certified explanations: try to flip pixels of the smoothed map by small changes of the image, inside the "
+    "certified radius and beyond, and count with fresh noise how many did.\n\n"
+    f"Exit code {BROKEN}: a certified pixel provably flipped inside its radius, which a sound certificate rules out."
+)
+
+
+def attack(
+    votes: Annotated[list[Path], typer.Argument(help="Votes files that `certify` left.")],
+    model: Annotated[str | None, typer.Option(help="As in `certify`; default: the one that the votes name.")] = None,
+    weights: Annotated[str, typer.Option(help="DEFAULT, none, or a .safetensors or .pth file.")] = "DEFAULT",
+    image: Annotated[
+        list[Path] | None, typer.Option(help="The photograph, where votes do not hold it exactly; may be repeated.")
+    ] = None,
+    level: Annotated[float | None, typer.Option("-K", "--level", help="K in percent; default: the middle.")] = None,
+    radius: Annotated[
+        list[float] | None, typer.Option(help="ℓ2 size of the changes; may be repeated. Default: R, 2R, 4R, 8R.")
+    ] = None,
+    tau: Annotated[float, typer.Option(help="Of the certificate that is attacked.")] = TAU,
+    alpha: Annotated[float, typer.Option(help="Of the certificate, and of the test that judges the attack.")] = ALPHA,
+    correction: Annotated[
+        str | None, typer.Option(help="holm (default), bonferroni, joint, reference or none.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 30,
+    draws: Annotated[int, typer.Option(help="Noisy copies for each step.")] = 16,
+    samples: Annotated[int, typer.Option("-n", "--samples", help="Fresh noisy copies that judge each change.")] = 1000,
+    gradient: Annotated[str, typer.Option(help="pathwise, stein (for any explainer), or auto.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the attack; never the certificate's noise.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for perturbations and pictures.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Fresh copies at once; default: chosen.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; default: a GPU if there is one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    effort = {"steps": steps, "draws": draws, "samples": samples, "gradient": gradient, "seed": seed}
+    with terminal.status("Loading votes, model and images"):
+        from ..models import load_model
+        from ..votes import Votes
+        from .campaign import prepare
+        from .display import Finished, show_outcomes
+
+        loaded = [Votes.load(file) for file in votes]
+        certificates = [one.certify(tau, alpha, correction=correction) for one in loaded]  # type: ignore[arg-type]
+        places = _places(votes, out)
+        load = cache(lambda name: load_model(name, None if weights == "none" else weights, device))
+        asked: Any = {"level": level, "radii": radius, "batch_size": batch_size, **effort}
+        campaigns = [
+            prepare(one, _explainer(one.votes, model, load), _photograph(one.votes, image or ()), **asked)
+            for one in certificates
+        ]
+
+    finished = []
+    with terminal.progress("noisy copies") as track:
+        for file, campaign, place in zip(votes, campaigns, places, strict=True):
+            try:
+                outcome = campaign.run(track(file.stem))
+            except KeyboardInterrupt:
+                raise typer.Exit(INTERRUPTED) from None
+            finished.append(Finished(outcome, file, _write(outcome, place)))
+    show_outcomes(finished, as_json)
+    if any(one.outcome.broken for one in finished):
+        raise typer.Exit(BROKEN)
+
+
+def _explainer(votes: Votes, model: str | None, load: Callable[[str], Classifier]) -> Method:
+    """The method that the votes name, at its layer and with its parameters."""
+    from ..methods import METHODS, method
+
+    source = votes.provenance
+    if source.method not in METHODS:
+        raise ArgumentError(
+            f"{source.method} is none of `pixelcert methods`, so it cannot be made again here: attack it from Python, "
+            f"with pixelcert.attack(votes, explainer, image)."
+        )
+    return method(source.method, load(model or source.model), source.layer, **source.params)
+
+
+def _photograph(votes: Votes, files: Sequence[Path]) -> Tensor:
+    """The very image that was certified: one of the files, or the picture in the votes where it is exact."""
+    import torch
+
+    from ..image import image_hash, load_image
+    from ..noise import snap
+
+    given = [load_image(file, votes.size[0]) for file in files]
+    stored = [] if votes.photo is None else [torch.from_numpy(votes.photo.astype("float32") / 255).permute(2, 0, 1)]
+    for image in (*given, *stored):
+        if image_hash(snap(image)) == votes.provenance.image:
+            return image
+    name = votes.provenance.image_name or "the image"
+    if files:
+        raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {name} itself.")
+    raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
+
+
+def _places(votes: Sequence[Path], out: Path | None) -> list[Path | None]:
+    """Where each result goes, without its suffix."""
+    if out is None:
+        return [None] * len(votes)
+    stems = [file.stem for file in votes]
+    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
+        raise ArgumentError(f"votes share the name {', '.join(twice)} and would share a file: attack them apart.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
+    return [out / f"{stem}-attack" for stem in stems]
+
+
+def _write(outcome: Outcome, place: Path | None) -> tuple[Path, ...]:
+    if place is None:
+        return ()
+    picture = place.with_name(f"{place.name}.png")
+    outcome.plot(picture)
+    return outcome.save(place.with_name(f"{place.name}.safetensors")), picture

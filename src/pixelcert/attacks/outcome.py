@@ -1,0 +1,199 @@
+"""Outcome: what became of a certificate's pixels when its image was attacked, counted anew with fresh noise."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import statistics
+from ..certificate import ABSTAIN, Certificate
+from ..files import write_arrays
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KIND, VERSION = "pixelcert attack", 1
+
+Group = Literal["certified in", "certified out", "abstaining"]
+GROUPS: tuple[Group, ...] = ("certified in", "certified out", "abstaining")
+
+
+class Tally(NamedTuple):
+    """What became of one group of pixels."""
+
+    pixels: int
+    flipped: int  # at most half of the fresh votes are for the label
+    provably: int  # so few that the label has lost its majority, whatever the fresh noise was, but for a chance of α
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.flipped / self.pixels if self.pixels else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A perturbation, and fresh votes of the image that it makes."""
+
+    change: str  # "none", "random", or the pixels that it was made against: "certified" or "abstaining"
+    radius: float  # the limit it was made within
+    delta: NDArray[np.float32]  # (C, H, W), as it was applied
+    ones: NDArray[np.int32]  # (H, W)
+    zeros: NDArray[np.int32]
+
+    @property
+    def norm(self) -> float:
+        return float(np.linalg.norm(self.delta.astype(np.float64)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome:
+    """All attempts on one level of a certificate.
+
+    "Flipped" is an estimate: at most half of `samples` fresh votes are for the pixel's label. A pixel whose true share
+    is just above one half is there by chance almost every second time, so flips at no change at all are the measure of
+    how many to expect. "Provably" is a claim: by the exact binomial test, the fresh votes are too few for any share of
+    one half or more, for all pixels of all attempts together, with confidence 1 - α.
+    """
+
+    certificate: Certificate
+    level: float
+    samples: int
+    gradient: str  # "pathwise" or "stein"
+    seed: int
+    attempts: tuple[Attempt, ...]
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.verdict})"
+
+    @property
+    def labels(self) -> NDArray[np.int8]:
+        """What there is to flip: certified labels, and majority labels where the certificate abstains, (H, W)."""
+        return labels_before(self.certificate, self.level)
+
+    def members(self, group: Group) -> NDArray[np.bool_]:
+        """Which pixels are in a group, (H, W). One that abstains without any majority has nothing to flip."""
+        certified = self.certificate.labels[self.level]
+        chosen: NDArray[np.bool_] = {
+            "certified in": certified == 1,
+            "certified out": certified == 0,
+            "abstaining": (certified == ABSTAIN) & (self.labels != ABSTAIN),
+        }[group]
+        return chosen
+
+    def flipped(self, attempt: Attempt) -> NDArray[np.bool_]:
+        """Pixels for whose label at most half of the fresh votes are, (H, W)."""
+        return 2 * self._keeping(attempt) <= self.samples
+
+    def provably_flipped(self, attempt: Attempt) -> NDArray[np.bool_]:
+        """Pixels for whose label so few votes are that it has no majority, with confidence 1 - α for all together."""
+        return self._keeping(attempt) <= self.samples - self.votes_against_needed
+
+    @property
+    def votes_against_needed(self) -> int:
+        """Of `samples` votes, how many against a label prove that it has lost its majority: exact, and corrected."""
+        pixels = int((self.labels != ABSTAIN).sum())
+        return votes_against_needed(self.samples, self.certificate.alpha, pixels * len(self.attempts))
+
+    def tally(self, attempt: Attempt, group: Group) -> Tally:
+        members = self.members(group)
+        flipped, provably = self.flipped(attempt) & members, self.provably_flipped(attempt) & members
+        return Tally(int(members.sum()), int(flipped.sum()), int(provably.sum()))
+
+    def inside(self, attempt: Attempt) -> bool:
+        """Whether the certificate promises anything about this attempt."""
+        return attempt.norm < self.certificate.radius_on_grid
+
+    @property
+    def broken(self) -> int:
+        """Certified pixels that provably flipped inside the radius, under any attempt."""
+        broken = np.zeros(self.certificate.votes.size, dtype=bool)
+        for attempt in filter(self.inside, self.attempts):
+            broken |= self.provably_flipped(attempt)
+        return int((broken & (self.certificate.labels[self.level] != ABSTAIN)).sum())
+
+    @property
+    def verdict(self) -> str:
+        """What this says of the certificate, in one sentence."""
+        radius = f"R = {statistics.rounded_down(self.certificate.radius)}"
+        if self.broken:
+            return (
+                f"BROKEN: {self.broken} certified pixels provably lost their majority inside {radius}. A sound "
+                f"certificate and a true test lead here with probability {2 * self.certificate.alpha:g} at most."
+            )
+        if not any(map(self.inside, self.attempts[1:])):
+            return f"not tried: no attempt was inside {radius}, and nothing is promised beyond."
+        return f"holds: no certified pixel provably lost its majority inside {radius}."
+
+    # ── Going on ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """A matplotlib figure of the attacks, written to `path` if given."""
+        from ..figures.attacked import attack_panel
+
+        figure = attack_panel(self)
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+    def save(self, path: str | Path) -> Path:
+        """Write one `.safetensors` file: every δ, the fresh votes under it, and what is said of them in the header."""
+        arrays: dict[str, NDArray[Any]] = {"labels": self.labels}
+        for index, attempt in enumerate(self.attempts):
+            named = {"delta": attempt.delta, "ones": attempt.ones, "zeros": attempt.zeros}
+            arrays |= {f"{name}.{index}": array for name, array in named.items()}
+        about = "delta.i: what was added to the image in attempts[i]; ones.i and zeros.i: fresh votes of each pixel."
+        return write_arrays(path, KIND, VERSION, {"about": about, **self.as_dict()}, arrays)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, for JSON."""
+        certificate = self.certificate
+        return {
+            "verdict": self.verdict,
+            "broken": self.broken,
+            "level": self.level,
+            "radius": certificate.radius,
+            "tau": certificate.tau,
+            "alpha": certificate.alpha,
+            "correction": certificate.correction,
+            "samples": self.samples,
+            "votes_against_needed": self.votes_against_needed,
+            "gradient": self.gradient,
+            "seed": self.seed,
+            "attempts": [self._attempt_as_dict(attempt) for attempt in self.attempts],
+            "plan": asdict(certificate.votes.plan),
+            "provenance": asdict(certificate.votes.provenance),
+        }
+
+    def _attempt_as_dict(self, attempt: Attempt) -> dict[str, Any]:
+        tallies = {group: self.tally(attempt, group) for group in GROUPS}
+        return {
+            "change": attempt.change,
+            "radius": attempt.radius,
+            "norm": attempt.norm,
+            "inside": self.inside(attempt),
+            "groups": {group: {**tally._asdict(), "percent": tally.percent} for group, tally in tallies.items()},
+        }
+
+    def _keeping(self, attempt: Attempt) -> NDArray[np.int32]:
+        """Fresh votes for each pixel's label, (H, W); all of them where there is none."""
+        labels = self.labels
+        kept: NDArray[np.int32] = np.select([labels == 1, labels == 0], [attempt.ones, attempt.zeros], self.samples)
+        return kept
+
+
+def labels_before(certificate: Certificate, level: float) -> NDArray[np.int8]:
+    """Certified labels; where it abstains the majority of its votes, ABSTAIN where there is none: (H, W)."""
+    votes, certified = certificate.votes, certificate.labels[level]
+    ones, zeros = votes.ones[votes.index(level)], votes.zeros[votes.index(level)]
+    majority = np.select([2 * ones > votes.counted, 2 * zeros > votes.counted], [1, 0], ABSTAIN)
+    labels: NDArray[np.int8] = np.where(certified == ABSTAIN, majority, certified).astype(np.int8)
+    return labels
+
+
+def votes_against_needed(samples: int, alpha: float, hypotheses: int) -> int:
+    """The fewest votes against a label that no share of one half or more explains; `samples` + 1 if there are none."""
+    return statistics.threshold(samples, 0.5, alpha, ways=max(1, hypotheses)) or samples + 1

@@ -1,0 +1,190 @@
+"""`pixelcert attack`, through its entry point: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_networks import small_model
+
+import pixelcert as pc
+from pixelcert.attacks import campaign
+from pixelcert.attacks.commands import BROKEN
+from pixelcert.attacks.outcome import Outcome
+from pixelcert.cli import main
+
+MODEL = "small_networks:resnet_for_attacks"
+QUICK = ("--steps", 2, "--draws", 2, "-n", 60, "--radius", 0.1)
+
+
+class Run(NamedTuple):
+    code: int
+    out: str
+    said: str  # to standard error, without the width of the terminal
+
+
+@pytest.fixture
+def attack(monkeypatch, capsys, tmp_path) -> Callable[..., Run]:
+    """Runs `pixelcert attack` in this process, in an empty folder, on a wide terminal without colours."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(sys.modules["small_networks"], "resnet_for_attacks", lambda: small_model("resnet"), False)
+
+    def run(*arguments: Any) -> Run:
+        monkeypatch.setattr(sys, "argv", ["pixelcert", "attack", *map(str, arguments)])
+        code: Any = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", pc.PixelcertWarning)  # as in a process of its own
+            try:
+                main()
+            except SystemExit as stop:
+                code = stop.code or 0
+        out, err = capsys.readouterr()
+        return Run(code, out, " ".join(err.split()))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def votes() -> pc.Votes:
+    """Of a photograph with 8 bits a value, which votes hold exactly."""
+    grey_levels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    image = torch.from_numpy(grey_levels.astype(np.float32) / 255).permute(2, 0, 1)
+    explainer = pc.method("grad_cam", small_model("resnet"), relu=False)
+    return pc.sample(explainer, image, 3, n=100, levels=(50, 25, 10), image_name="cat.png")
+
+
+@pytest.fixture
+def file(votes, tmp_path) -> Path:
+    return votes.save(tmp_path / "cat.safetensors")
+
+
+@pytest.fixture
+def no_sampling(monkeypatch) -> None:
+    monkeypatch.setattr(campaign, "sample", lambda *_, **__: pytest.fail("sampling began"))
+
+
+def test_a_table_says_what_flipped_and_whether_the_certificate_holds(attack, file):
+    run = attack(file, "--model", MODEL, *QUICK)
+    assert run.code == 0
+    assert "Flipped pixels: cat.png, grad_cam at final, K = 25 %" in run.out
+    for words in ("δ = 0", "0.989 R", "none: random", "certified in", "certified out", "abstaining"):
+        assert words in run.out
+    assert "cat.safetensors: holds: no certified pixel provably lost its majority inside R = " in run.out
+
+
+def test_json_has_every_tally_and_agrees_with_the_library(attack, file, votes):
+    run = attack(file, "--model", MODEL, *QUICK, "--json", "-K", 10, "--seed", 3)
+    (found,) = json.loads(run.out)
+    explainer = pc.method("grad_cam", small_model("resnet"), relu=False)
+    image = torch.from_numpy(votes.photo / np.float32(255)).permute(2, 0, 1)
+    settings: Any = {"steps": 2, "draws": 2, "samples": 60, "radii": [0.1], "seed": 3}
+    outcome = pc.attack(votes, explainer, image, level=10, **settings)
+    assert found["attempts"] == json.loads(json.dumps(outcome.as_dict()["attempts"]))
+    assert found["broken"] == 0
+    assert json.dumps(found["level"]) == "10"
+
+
+def test_perturbations_and_pictures_go_to_a_folder(attack, file, tmp_path):
+    run = attack(file, "--model", MODEL, *QUICK, "--out", "attacked")
+    assert run.code == 0
+    written = {path.name for path in (tmp_path / "attacked").iterdir()}
+    assert written == {"cat-attack.safetensors", "cat-attack.png"}
+
+
+def test_a_broken_certificate_has_an_exit_code_of_its_own(attack, file, monkeypatch):
+    monkeypatch.setattr(Outcome, "broken", 7)
+    run = attack(file, "--model", MODEL, *QUICK)
+    assert run.code == BROKEN == 3
+    assert "BROKEN: 7 certified pixels" in run.out
+
+
+def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_path, monkeypatch):
+    rough = pc.Votes(**{**vars(votes), "photo": votes.photo // 2})
+    file = rough.save(tmp_path / "rough.safetensors")
+    run = attack(file, "--model", MODEL, *QUICK)
+    assert run.code == 1
+    assert "the votes hold cat.png for pictures only, not exactly: give the file with --image." in run.said
+    Image.fromarray(votes.photo // 2).save(tmp_path / "other.png")
+    run = attack(file, "--model", MODEL, *QUICK, "--image", "other.png")
+    assert "--image other.png is not what was certified: give cat.png itself." in run.said
+    Image.fromarray(votes.photo).save(tmp_path / "cat.png")
+    assert attack(file, "--model", MODEL, *QUICK, "--image", "other.png", "--image", "cat.png").code == 0
+
+
+@pytest.mark.usefixtures("no_sampling")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--radius", 0), "radii holds 0.0, which is not above 0"),
+        (("--radius", -0.1), "radii holds -0.1"),
+        (("-K", 7), "level 7 is not in the certificate: choose one of 50, 25, 10."),
+        (("-n", 10), "samples=10 cannot prove a flip"),
+        (("--tau", 0.9), "n=100 samples cannot certify any"),
+        (("--correction", "hochberg"), "correction='hochberg' is not known"),
+        (("--gradient", "newton"), "gradient='newton' is not known"),
+        (("--out", "cat.safetensors"), "--out cat.safetensors cannot be a folder"),
+    ],
+)
+def test_senseless_options_are_refused_with_a_remedy(attack, file, arguments, message):
+    run = attack(file, "--model", MODEL, *arguments)
+    assert run.code == 1
+    assert message in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+def test_another_model_is_refused(attack, file, monkeypatch):
+    def other() -> pc.Classifier:
+        model = small_model("resnet")
+        with torch.no_grad():
+            model.net.fc.bias += 1
+        return model
+
+    monkeypatch.setattr(sys.modules["small_networks"], "resnet_for_attacks", other)
+    run = attack(file, "--model", MODEL)
+    assert run.code == 1
+    assert "these votes are about something else: weights was" in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+def test_explainers_from_elsewhere_are_left_to_python(attack, make_votes, tmp_path):
+    votes = make_votes((50,), (16, 16), source={"method": "my_explainer"}, photo=np.zeros((16, 16, 3), np.uint8))
+    run = attack(votes.save(tmp_path / "mine.safetensors"))
+    assert run.code == 1
+    assert "my_explainer is none of `pixelcert methods`" in run.said
+    assert "pixelcert.attack(votes, explainer, image)" in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+def test_unfinished_votes_are_refused(attack, make_votes, tmp_path):
+    votes = make_votes(counted=40)
+    run = attack(votes.save(tmp_path / "half.safetensors"))
+    assert run.code == 1
+    assert "40 of the 100 planned samples are counted" in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+def test_files_of_one_name_do_not_share_a_result(attack, file, votes, tmp_path):
+    (tmp_path / "other").mkdir()
+    votes.save(tmp_path / "other" / "cat.safetensors")
+    run = attack(file, "other/cat.safetensors", "--model", MODEL, "--out", "attacked")
+    assert run.code == 1
+    assert "votes share the name cat" in run.said
+
+
+def test_the_command_is_listed_without_loading_torch():
+    code = "import sys; sys.argv = ['pixelcert', '--help']\nfrom pixelcert.cli import main\ntry:\n    main()\n"
+    code += "finally:\n    print('torch' in sys.modules, 'scipy' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "attack" in shown
+    assert shown.strip().endswith("False False")

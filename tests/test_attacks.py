@@ -1,0 +1,342 @@
+"""Attacks on certificates: they flip what may flip, cannot flip what may not, and catch certificates that lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from fractions import Fraction
+from math import comb
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attack_world import IMAGE, SIGMA, Distances, Votes, margins
+
+import pixelcert as pc
+from pixelcert.attacks import attack_certificate, campaign
+from pixelcert.attacks.effort import Effort
+from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before, votes_against_needed
+from pixelcert.certificate import Certificate
+from pixelcert.files import read_arrays
+
+LEVEL, FRAGILE, BARELY = Distances.level, [0, 32], [1, 33]  # pixels and their mirrors, see `margins`
+QUICK: dict[str, Any] = {"steps": 15, "draws": 64, "samples": 1500}
+
+
+def certify(world: Distances | Votes, n: int = 1000) -> Certificate:
+    votes = pc.sample(world, IMAGE, 0, sigma=SIGMA, n=n, levels=(LEVEL,), batch_size=250)
+    return votes.certify(tau=0.75, alpha=0.001)
+
+
+@pytest.fixture(scope="module")
+def certificate() -> Certificate:
+    return certify(Distances(margins()))
+
+
+@pytest.fixture(scope="module")
+def outcome(certificate) -> Outcome:
+    return attack_certificate(certificate, Distances(margins()), IMAGE, **QUICK)
+
+
+def find(outcome: Outcome, change: str, multiple: float) -> Attempt:
+    wanted = multiple * outcome.certificate.radius
+    (found,) = (one for one in outcome.attempts if one.change == change and np.isclose(one.radius, wanted))
+    return found
+
+
+def flipped(outcome: Outcome, attempt: Attempt) -> list[int]:
+    return np.flatnonzero(outcome.provably_flipped(attempt)).tolist()
+
+
+# ── A sound certificate ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_world_has_both_certified_and_abstaining_pixels(certificate):
+    labels = certificate.labels[LEVEL].flatten()
+    assert np.flatnonzero(labels == pc.ABSTAIN).tolist() == FRAGILE
+    assert (labels[1:32] == 1).all()
+    assert (labels[33:] == 0).all()
+
+
+def test_an_uncertified_pixel_is_flipped_inside_the_radius_and_not_by_chance(outcome):
+    assert flipped(outcome, find(outcome, "abstaining", 1)) == FRAGILE
+    assert flipped(outcome, outcome.attempts[0]) == []
+    assert flipped(outcome, find(outcome, "random", 1)) == []
+
+
+def test_flips_are_those_of_the_closed_form(outcome):
+    """A pixel has lost its majority just if the image has moved beyond its boundary."""
+    world = Distances(margins())
+    for attempt in outcome.attempts:
+        left = world.margins(IMAGE + torch.from_numpy(attempt.delta))
+        provably, estimated = (test(attempt).flatten() for test in (outcome.provably_flipped, outcome.flipped))
+        assert (left[provably] < 0).all()
+        assert not estimated[left > 0.03].any()
+        assert provably[left < -0.05].all()
+
+
+def test_certified_pixels_hold_inside_the_radius_and_fall_beyond(outcome):
+    assert outcome.broken == 0
+    assert outcome.verdict.startswith("holds")
+    inside = [one for one in outcome.attempts if outcome.inside(one)]
+    assert {one.change for one in inside} == {"none", "random", "certified", "abstaining"}
+    for attempt in inside:
+        assert outcome.tally(attempt, "certified in") == (31, 0, 0)
+        assert outcome.tally(attempt, "certified out") == (31, 0, 0)
+    assert set(flipped(outcome, find(outcome, "certified", 4))) >= set(BARELY)
+
+
+def test_the_attack_goes_nearly_as_far_as_any_could(outcome):
+    """The shortest way against one pixel is straight along its own direction."""
+    world, attempt = Distances(margins()), find(outcome, "abstaining", 1)
+    moved = world.margins(IMAGE) - world.margins(IMAGE + torch.from_numpy(attempt.delta))
+    assert moved[FRAGILE].min() > 0.9 * outcome.certificate.radius
+
+
+def test_perturbations_are_small_and_leave_an_image(outcome):
+    for attempt in outcome.attempts:
+        assert attempt.norm <= attempt.radius
+        moved = IMAGE.numpy() + attempt.delta
+        assert 0 <= moved.min() <= moved.max() <= 1
+    assert find(outcome, "random", 1).norm == pytest.approx(find(outcome, "certified", 1).norm, rel=1e-3)
+
+
+def test_black_boxes_are_attacked_by_votes_alone():
+    world = Votes(margins())
+    found = attack_certificate(certify(world), world, IMAGE, radii=[0.1], **QUICK)
+    assert found.gradient == "stein"
+    assert flipped(found, found.attempts[-1]) == FRAGILE
+    assert found.broken == 0
+
+
+def test_votes_are_counted_anew_by_the_rules_they_were_counted_by(monkeypatch):
+    """The published code's rules, and a sign of its own."""
+    world, real, plans = Distances(margins()), campaign.sample, []
+    rules: Any = {"preset": "reference", "sign": "signed"}
+    votes = pc.sample(world, IMAGE, 0, sigma=SIGMA, n=500, levels=(LEVEL,), **rules)
+
+    def watched(*given: Any, **settings: Any) -> pc.Votes:
+        counted = real(*given, **settings)
+        plans.append(counted.plan)
+        return counted
+
+    monkeypatch.setattr(campaign, "sample", watched)
+    found = pc.attack(votes, world, IMAGE, radii=[0.1], **QUICK)
+    assert found.broken == 0
+    for plan in plans:
+        assert dataclasses.replace(plan, n=500, seed=0) == votes.plan
+
+
+def test_equal_seeds_make_equal_attacks(certificate):
+    def run(seed: int) -> Outcome:
+        quick = {"steps": 3, "draws": 4, "samples": 100, "radii": [0.1], "seed": seed}
+        return attack_certificate(certificate, Distances(margins()), IMAGE, **quick)
+
+    one, same, other = run(1), run(1), run(2)
+    for mine, theirs in zip(one.attempts, same.attempts, strict=True):
+        np.testing.assert_array_equal(mine.delta, theirs.delta)
+        np.testing.assert_array_equal(mine.ones, theirs.ones)
+    assert not np.array_equal(one.attempts[0].ones, other.attempts[0].ones)
+    assert not np.array_equal(one.attempts[2].delta, other.attempts[2].delta)
+
+
+@pytest.mark.parametrize("certificate_seed", [0, 7, -3, 2**63 - 1, -(2**63)])
+def test_noise_is_never_that_of_the_certificate(certificate_seed):
+    for seed in (0, 1, 2**32 - 1):
+        seeds = {certificate_seed, *Effort(seed=seed).noise_seeds(certificate_seed)}
+        assert len(seeds) == 3
+        for one in seeds:
+            pc.Plan(seed=one)  # refuses what is no seed
+
+
+def test_progress_ends_where_it_was_planned_to(certificate):
+    seen: list[tuple[int, int]] = []
+    attack_certificate(
+        certificate,
+        Distances(margins()),
+        IMAGE,
+        steps=3,
+        draws=4,
+        samples=100,
+        progress=lambda done, planned: seen.append((done, planned)),
+    )
+    done, planned = zip(*seen, strict=True)
+    assert list(done) == sorted(done)
+    assert set(planned) == {done[-1]}
+
+
+# ── Certificates that lie ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_labels_from_too_low_a_threshold_are_caught(certificate):
+    """As if a bare majority of the votes were enough."""
+    lies = MappingProxyType({LEVEL: labels_before(certificate, LEVEL)})
+    lying = dataclasses.replace(certificate, labels=lies)
+    found = attack_certificate(lying, Distances(margins()), IMAGE, radii=[certificate.radius], **QUICK)
+    assert found.broken == len(FRAGILE)
+    assert found.verdict.startswith("BROKEN: 2 certified pixels")
+
+
+def test_a_radius_that_is_too_large_is_caught(certificate):
+    lying = dataclasses.replace(certificate, tau=0.97)
+    found = attack_certificate(lying, Distances(margins()), IMAGE, radii=[lying.radius], **QUICK)
+    assert found.broken >= len(BARELY)
+
+
+# ── What is claimed of flips ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("samples", "alpha", "hypotheses"), [(100, 0.001, 64), (150, 0.05, 50176), (40, 0.01, 1)])
+def test_proof_takes_the_fewest_votes_that_are_enough(samples, alpha, hypotheses):
+    def chance(k: int) -> Fraction:
+        return Fraction(sum(comb(samples, x) for x in range(k, samples + 1)), 2**samples) * hypotheses
+
+    needed = votes_against_needed(samples, alpha, hypotheses)
+    assert chance(needed) <= Fraction(alpha) < chance(needed - 1)
+
+
+def test_too_few_samples_prove_nothing():
+    assert votes_against_needed(10, 0.001, 1000) == 11
+
+
+def judged(certificate: Certificate, ones: np.ndarray, samples: int) -> Outcome:
+    ones = ones.astype(np.int32).reshape(8, 8)
+    attempt = Attempt("none", 0.0, np.zeros((1, 8, 8), np.float32), ones, samples - ones)
+    return Outcome(certificate, LEVEL, samples, "stein", 0, (attempt,))
+
+
+def test_chance_flips_half_of_the_undecided_pixels_and_proves_almost_none(certificate):
+    """Votes of pixels whose share is exactly one half: an estimate errs half of the time, a proof with chance α."""
+    lenient, random, runs, samples = dataclasses.replace(certificate, alpha=0.05), np.random.default_rng(0), 2000, 301
+    plain, false = 0, 0
+    for _ in range(runs):
+        found = judged(lenient, random.binomial(samples, 0.5, 64), samples)
+        plain += int(found.flipped(found.attempts[0]).sum())
+        false += bool(found.provably_flipped(found.attempts[0]).any())
+    assert plain / (64 * runs) == pytest.approx(0.5, abs=0.01)
+    assert false / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert false > 0, "so conservative that it could not prove anything"
+
+
+def test_exactly_half_of_the_votes_are_no_majority(certificate):
+    found = judged(certificate, np.full(64, 50), 100)
+    assert sum(found.tally(found.attempts[0], group).flipped for group in GROUPS) == 64
+
+
+def test_votes_for_neither_class_count_against_the_label(certificate):
+    """Ties and NaN vote for neither; the certificate promises votes for the label."""
+    none = np.zeros((8, 8), np.int32)
+    attempt = Attempt("none", 0.0, np.zeros((1, 8, 8), np.float32), none, none)
+    found = Outcome(certificate, LEVEL, 100, "stein", 0, (attempt,))
+    assert found.broken == 62
+
+
+def test_pixels_without_a_majority_are_left_alone(make_votes):
+    ones = np.full((1, 6, 8), 50)
+    ones[0, 0] = 100
+    votes = make_votes((50,), (6, 8), ones=ones, zeros=100 - ones)
+    labels = labels_before(votes.certify(), 50)
+    assert (labels[0] == 1).all()
+    assert (labels[1:] == pc.ABSTAIN).all()
+
+
+# ── At the door ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"radii": [0.1, 0.0]}, r"radii holds 0\.0, which is not above 0"),
+        ({"radii": [float("nan")]}, "radii holds nan"),
+        ({"radii": []}, "radii is empty"),
+        ({"level": 10}, "level 10 is not in the certificate: choose one of 49"),
+        ({"steps": 0}, "steps=0 is not a number of steps: use a whole number from 1"),
+        ({"draws": 1}, "draws=1 .* from 2"),
+        ({"samples": 15}, "samples=15 cannot prove a flip .* use 20 or more"),
+        ({"gradient": "steepest"}, "gradient='steepest' is not known: choose one of auto, pathwise, stein"),
+        ({"seed": -1}, "seed=-1 is not a whole number from 0"),
+    ],
+)
+def test_senseless_settings_are_refused_before_any_work(certificate, settings, message, monkeypatch):
+    monkeypatch.setattr(campaign, "sample", lambda *_, **__: pytest.fail("sampling began"))
+    with pytest.raises(pc.ArgumentError, match=message):
+        attack_certificate(certificate, Distances(margins()), IMAGE, **settings)
+
+
+def test_the_fewest_samples_named_are_enough(certificate):
+    with pytest.raises(pc.ArgumentError) as refusal:
+        campaign.prepare(certificate, Distances(margins()), IMAGE, samples=5)
+    fewest = int(re.search(r"use (\d+) or more", str(refusal.value))[1])
+    campaign.prepare(certificate, Distances(margins()), IMAGE, samples=fewest)
+    with pytest.raises(pc.ArgumentError):
+        campaign.prepare(certificate, Distances(margins()), IMAGE, samples=fewest - 1)
+
+
+def test_another_image_or_explainer_is_refused(certificate):
+    with pytest.raises(pc.ArgumentError, match="these votes are about something else: image was"):
+        attack_certificate(certificate, Distances(margins()), IMAGE + 0.01)
+    with pytest.raises(pc.ArgumentError, match="method was 'Distances', now 'Votes'"):
+        attack_certificate(certificate, Votes(margins()), IMAGE)
+
+
+def test_a_level_that_was_sampled_but_not_certified_is_refused(make_votes):
+    certificate = make_votes((50, 10)).certify(levels=(50,))
+    with pytest.raises(pc.ArgumentError, match="level 10 is not in the certificate: choose one of 50"):
+        attack_certificate(certificate, Distances(margins()), IMAGE, level=10)
+
+
+def test_a_black_box_has_no_path_to_follow():
+    world = Votes(margins())
+    with pytest.raises(pc.ArgumentError, match="gradient='pathwise' needs maps that can be differentiated"):
+        attack_certificate(certify(world), world, IMAGE, gradient="pathwise")
+
+
+def test_unfinished_votes_are_refused(certificate):
+    half = dataclasses.replace(certificate.votes, plan=dataclasses.replace(certificate.votes.plan, n=2000))
+    with pytest.raises(pc.IncompleteVotesError):
+        pc.attack(half, Distances(margins()), IMAGE)
+
+
+def test_a_radius_of_zero_has_no_multiples(certificate):
+    flat = dataclasses.replace(certificate, tau=0.5)
+    with pytest.raises(pc.ArgumentError, match=r"tau=0\.5 certifies a radius of 0"):
+        attack_certificate(flat, Distances(margins()), IMAGE)
+
+
+# ── Files, pictures, docs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_saved_outcomes_hold_every_perturbation_and_what_is_said_of_it(outcome, tmp_path):
+    header, arrays = read_arrays(outcome.save(tmp_path / "attack.safetensors"), "pixelcert attack", 1)
+    assert header["verdict"] == outcome.verdict
+    assert len(header["attempts"]) == len(outcome.attempts)
+    for index, attempt in enumerate(outcome.attempts):
+        np.testing.assert_array_equal(arrays[f"delta.{index}"], attempt.delta)
+        np.testing.assert_array_equal(arrays[f"ones.{index}"], attempt.ones)
+        tally = outcome.tally(attempt, "abstaining")
+        stored = header["attempts"][index]["groups"]["abstaining"]
+        assert (stored["pixels"], stored["flipped"], stored["provably"]) == tuple(tally)
+
+
+def test_the_picture_paints_flips_where_they_are(outcome, tmp_path):
+    from pixelcert.figures.attacked import PROVEN
+
+    figure = outcome.plot(tmp_path / "attack.png")
+    pictures = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+    red = [np.flatnonzero((picture == PROVEN).all(axis=2)).tolist() for picture in pictures]
+    expected = [flipped(outcome, attempt) for attempt in outcome.attempts]
+    assert sorted(filter(None, red)) == sorted(filter(None, expected))
+    assert (tmp_path / "attack.png").stat().st_size > 10_000
+
+
+def test_examples_of_the_docs_run(embedded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs" / "attack.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(example, "attack.md", "exec"), names)
+    assert isinstance(names["outcome"], Outcome)
+    assert not names["outcome"].broken
