@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pixelcert as pc
-from pixelcert.models.fused_convolution import FusedConvolution
+from pixelcert.models.fused_convolution import FusedConvolution, fuse
 from pixelcert.models.tuned import tuned
 from pixelcert.plan import Plan
 from pixelcert.sampling import Subject, sample_each
@@ -66,7 +66,7 @@ def resnet() -> pc.Classifier:
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_fused_convolutions_answer_what_plain_ones_do(resnet, dtype):
     plain, fused = (tuned(resnet, dtype, layer="final", fused=each) for each in (False, True))
-    body = fused._ready(fused.net)
+    body = fuse(fused.net)
     assert sum(isinstance(module, FusedConvolution) for module in body.modules()) == 17
     images = torch.rand(4, 3, 224, 224, device="cuda")
     with torch.no_grad():

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import pixelcert as pc
 from pixelcert.models.tuned import TunedClassifier, tuned
+from pixelcert.tuning import choose_tuning
 
 QUICK = {"rise": {"masks": 12}, "intgrad": {"steps": 4}}
 IMAGES = torch.rand(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
@@ -575,16 +576,18 @@ class Constant(HeadFirst):
         return super().forward(x * torch.linspace(0, 1, x.shape[3]))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=RuntimeError,
-    reason="a copy is not tried out after it was converted, so what fails in bfloat16 fails while sampling, and "
-    '"auto" takes bfloat16 on a GPU',
-)
 def test_a_network_that_cannot_compute_in_bfloat16_is_told_so():
     model = classifier(Constant, 32)
     with pytest.raises(pc.ModelError, match="precision"):
         pc.sample(pc.method("grad", model), SMALL[0], 1, n=4, tau=None, precision="bfloat16")
+
+
+def test_auto_leaves_it_in_float32(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    gpu = torch.device("cuda")
+    for network, precision in ((Constant, "float32"), (HeadFirst, "bfloat16")):
+        explainer = pc.method("grad", classifier(network, 32))
+        assert choose_tuning(explainer, gpu, "auto", False, 0).precision == precision
 
 
 def test_only_the_layer_that_makes_the_logits_is_kept():

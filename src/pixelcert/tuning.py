@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from .compilers import missing_for_compiling
-from .errors import ArgumentError
+from .errors import ArgumentError, ModelError
 from .explainer import Explainer, own_precision
 from .plan import check_choice
 from .provenance import Provenance
@@ -88,7 +88,8 @@ def _choose_precision(explainer: Any, device: torch.device, precision: Precision
     if precision == "auto":
         if not (tunable and single):
             return own
-        return "bfloat16" if _has_bfloat16(device) and explainer.bears_bfloat16 else "float32"
+        faster = _has_bfloat16(device) and explainer.bears_bfloat16 and _computes_in_bfloat16(explainer)
+        return "bfloat16" if faster else "float32"
     if precision == "tf32" and device.type != "cuda":
         raise ArgumentError(f"precision='tf32' is a format of NVIDIA's GPUs, and this is {device}: use float32.")
     if not single and own != precision:
@@ -111,6 +112,15 @@ def _choose_compile(explainer: Any, device: torch.device, compile: Compile, tuna
     if problem and compile is True:
         raise ArgumentError(f'compile=True: {problem}, or use "auto".')
     return not problem
+
+
+def _computes_in_bfloat16(explainer: Any) -> bool:
+    """Whether its network does, by trying; the copy that is made for it is kept."""
+    try:
+        explainer.tuned(torch.bfloat16, False)
+    except ModelError:
+        return False
+    return True
 
 
 def _is_single(own: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -136,24 +136,21 @@ class Classifier:
         for known in (*found, self.grid_models, self.tuned_models):
             known.clear()
 
-    def _split(self, layer: str) -> Split:
+    def _split(self, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
+        """The split whose parts are those of the network, after a `change`."""
         if layer == "input":
-            net = self._ready(self.net)
+            net = change(self.net)
             return Split(self.normalise, lambda inputs: self._logits(net(inputs.clone())))  # it may work in place
         name = self.final if layer == "final" else layer
         if traced := split_at(self.net, name):
             self._linear_heads[layer] = find_linear_head(traced[1])
             self._linear_layers[layer] = linear_layers(traced[1])
-            body, head = map(self._ready, traced)
+            body, head = map(change, traced)
             return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
         hooked = HookedSplit(self.net, name)
         return Split(
             lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
         )
-
-    def _ready(self, net: nn.Module) -> nn.Module:
-        """A part of the network, as it is to be run."""
-        return net
 
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""
