@@ -133,3 +133,18 @@ def test_counts_may_be_asked_for_again_and_leave_the_maps_as_they_are():
     parts = ranking.count(slice(0, 1)) + ranking.count(slice(1, 4))
     assert torch.equal(parts, ranking.count())
     assert torch.equal(maps, before)
+
+
+@pytest.mark.parametrize("rule", ["rank", "percentile"])
+@pytest.mark.parametrize("pixels", [3, 40, 1001])
+def test_many_levels_are_counted_as_each_alone(rule, pixels):
+    """A few are found by a partition, many by a sort."""
+    maps = torch.randn(7, pixels, generator=torch.Generator().manual_seed(0))
+    maps[1] = maps[1].round()
+    maps[2] = 0
+    levels = [5, 10, 20, 25, 30, 35, 40, 45, 50, 60, 65]
+    ones, zeros = count_votes(maps, levels, rule=rule)
+    for place, level in enumerate(levels):
+        one, zero = count_votes(maps, (level,), rule=rule)
+        assert torch.equal(one[0], ones[place])
+        assert torch.equal(zero[0], zeros[place])
