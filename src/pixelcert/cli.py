@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,7 +92,7 @@ def certify(
         from .methods import method as make_method
         from .models import load_model
         from .models.embedded import photographs
-        from .sampling import Interrupted, SamplingError, Subject, sample_each
+        from .sampling import Subject
 
         classifier = load_model(model, None if weights == "none" else weights, device)
         test: Any = correction or statistics.default_correction(plan)
@@ -112,18 +113,7 @@ def certify(
             Subject(image, index, path.name, track(path.name))
             for image, index, path in zip(loaded, targets, paths, strict=True)
         ]
-        fresh = [subject for subject, votes in zip(subjects, begun, strict=True) if votes is None]
-        sampled = sample_each(plan, explainer, fresh, **how)
-        for file, subject, votes in zip(files, subjects, begun, strict=True):
-            try:
-                votes = next(sampled) if votes is None else _go_on(votes, explainer, subject, batch_size)
-            except (Interrupted, SamplingError) as stop:
-                _save_partial(file, stop.votes)
-                if isinstance(stop, Interrupted):
-                    raise typer.Exit(INTERRUPTED) from None
-                raise
-            votes.save(file)
-            _partial(file).unlink(missing_ok=True)
+        for file, votes in _sample_into(files, subjects, begun, plan, explainer, how):
             results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
     terminal.show_results(results, as_json)
 
@@ -282,8 +272,33 @@ def _find_votes(file: Path, run: Run, overwrite: bool) -> Votes | None:
     return found
 
 
-def _go_on(votes: Votes, explainer: Method, subject: Subject, batch_size: int | None) -> Votes:
-    return votes.resume(explainer, subject.image, batch_size=batch_size, progress=subject.progress)
+def _sample_into(
+    files: list[Path],
+    subjects: list[Subject],
+    begun: list[Votes | None],
+    plan: Plan,
+    explainer: Method,
+    how: dict[str, Any],
+) -> Iterator[tuple[Path, Votes]]:
+    """Votes of every subject in its file, as they are done: those begun are gone on with, the others share batches."""
+    from .sampling import Interrupted, SamplingError, sample_each
+
+    fresh = [subject for subject, votes in zip(subjects, begun, strict=True) if votes is None]
+    sampled = sample_each(plan, explainer, fresh, **how)
+    for file, subject, votes in zip(files, subjects, begun, strict=True):
+        try:
+            if votes is None:
+                votes = next(sampled)
+            else:
+                votes = votes.resume(explainer, subject.image, batch_size=how["batch_size"], progress=subject.progress)
+        except (Interrupted, SamplingError) as stop:
+            _save_partial(file, stop.votes)
+            if isinstance(stop, Interrupted):
+                raise typer.Exit(INTERRUPTED) from None
+            raise
+        votes.save(file)
+        _partial(file).unlink(missing_ok=True)
+        yield file, votes
 
 
 def _save_partial(file: Path, votes: Votes) -> None:
