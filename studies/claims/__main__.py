@@ -1,0 +1,57 @@
+"""Which of the paper's claims hold, as Markdown.
+
+    python -m studies.claims FOLDER
+
+FOLDER holds the means of the studies beside this package, as reproduction.csv and reproduction-radii.csv, packed with
+gzip or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from pathlib import Path
+
+from pixelcert.errors import ArgumentError
+
+from ..evidence import Evidence, find
+from . import CLAIMS
+from .judgement import Found, verdict
+
+
+def report(published: Found, own: Found) -> str:
+    """Verdicts by the published rules and by ours, and below them every part of every claim with its numbers."""
+    judged = [(claim, list(claim.parts(published)), list(claim.parts(own))) for claim in CLAIMS]
+    lines = ["| | claim | section | published rules | our rules |", "|---|---|---|---|---|"]
+    for index, (claim, theirs, ours) in enumerate(judged, 1):
+        lines.append(f"| {index} | {claim.says} | {claim.where} | {verdict(theirs)} | {verdict(ours)} |")
+    for index, (claim, theirs, ours) in enumerate(judged, 1):
+        lines += ["", f"{index}. {claim.says}"]
+        for one, other in zip(theirs, ours, strict=True):
+            also = "" if one.finding == other.finding else f" By our rules: {other.finding}."
+            lines.append(f"   - {one.says}: {one.finding}.{also}")
+    return "\n".join(lines)
+
+
+def gather(folder: Path, preset: str) -> Found:
+    """The studies' means by the rules of a preset; networks that were not run are left out."""
+
+    def read(study: str, model: str = "resnet18") -> Evidence:
+        return Evidence.read(find(folder, study), model, preset)
+
+    others = {}
+    for study, model in {"reproduction-resnet50": "resnet50", "reproduction-lite0": "efficientnet_lite0"}.items():
+        with suppress(ArgumentError):
+            others[model] = read(study, model)
+    return Found(read("reproduction"), read("reproduction-radii"), others)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    print(report(gather(folder, "reference"), gather(folder, "default")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Section 5.2: how much is certified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from statistics import fmean, median
+
+import pixelcert as pc
+
+from .judgement import Found, Part, claim
+from .wording import (
+    ACTIVATION,
+    BACKPROPAGATION,
+    CELLS,
+    CONSTANT,
+    LAYERS,
+    SIGMAS,
+    ahead,
+    cell_name,
+    falls,
+    listed,
+    of_all,
+    path,
+    title,
+)
+
+
+@claim("5.2", "A larger R, by a larger σ, lowers %certified of most methods, except Grad and GB at the final layer.")
+def radius_lowers_share(found: Found) -> Iterator[Part]:
+    shares = {cell: [found.radii.certified(*cell, sigma=sigma) for sigma in SIGMAS] for cell in CELLS}
+    others = {cell: values for cell, values in shares.items() if cell not in CONSTANT}
+    means = [fmean(values[index] for values in others.values()) for index in range(len(SIGMAS))]
+    yield Part(
+        "%certified falls from σ to σ",
+        {cell_name(cell): falls(values) for cell, values in others.items()},
+        f"mean {path(means)} %",
+        most=True,
+    )
+    yield Part(
+        "Grad and GB at the final layer stay within a point",
+        {cell_name(cell): max(shares[cell]) - min(shares[cell]) <= 1 for cell in sorted(CONSTANT)},
+        "; ".join(f"{cell_name(cell)} {path(shares[cell])} %" for cell in sorted(CONSTANT)),
+    )
+
+
+@claim("5.2", "A smaller K moves certified pixels from 1 to 0.")
+def level_moves_ones_to_zeros(found: Found) -> Iterator[Part]:
+    levels = (50, 30, 10)
+    ones = {cell: [found.main.ones(*cell, level=level) for level in levels] for cell in CELLS}
+    zeros = {cell: [found.main.zeros(*cell, level=level) for level in levels] for cell in CELLS}
+    for says, shares, sign in (("fewer 1 at K = 10 than at 50", ones, 1), ("more 0", zeros, -1)):
+        yield Part(
+            says,
+            {cell_name(cell): sign * values[0] > sign * values[-1] for cell, values in shares.items()},
+            f"mean over all {path(fmean(values[index] for values in shares.values()) for index in range(3))} %",
+        )
+
+
+@claim("5.2", "At the final layer methods certify more pixels as 1 than at the input.")
+def final_layer_has_more_ones(found: Found) -> Iterator[Part]:
+    at = {layer: of_all(found.main.ones, layer) for layer in LAYERS}
+    yield Part(
+        "more at the final layer",
+        {title(name): at["final"][name] > at["input"][name] for name in pc.METHODS},
+        f"mean {path(fmean(at[layer].values()) for layer in LAYERS)} %",
+    )
+
+
+@claim("5.2", "LRP is the most robust backpropagation method at the input, and second of all after RISE.")
+def lrp_second_to_rise(found: Found) -> Iterator[Part]:
+    shares = of_all(found.main.certified, "input")
+    yield Part("RISE first", ahead(shares, "rise"), listed(shares) + " %")
+    yield Part("LRP next", ahead({name: share for name, share in shares.items() if name != "rise"}, "lrp"))
+
+
+@claim("5.2", "The other backpropagation methods certify about nothing at the input.")
+def other_backpropagation_certifies_nothing(found: Found) -> Iterator[Part]:
+    shares = of_all(found.main.certified, "input", [name for name in BACKPROPAGATION if name != "lrp"])
+    yield Part("below 5 %", {title(name): share < 5 for name, share in shares.items()}, listed(shares) + " %")
+
+
+@claim("5.2", "At the final layer activation methods certify more than backpropagation as R grows, except Grad and GB.")
+def activation_above_backpropagation(found: Found) -> Iterator[Part]:
+    for sigma in SIGMAS[1:]:
+        shares = of_all(found.radii.certified, "final", sigma=sigma)
+        rivals = [name for name in BACKPROPAGATION if (name, "final") not in CONSTANT]
+        yield Part(
+            f"σ = {sigma}: above each of {', '.join(map(title, rivals))}",
+            {title(name): shares[name] > max(shares[rival] for rival in rivals) for name in ACTIVATION},
+            listed({name: shares[name] for name in (*ACTIVATION, *rivals)}) + " %",
+        )
+
+
+@claim("5.2", "Grad-CAM++ and Layer-CAM certify more than the other activation methods.")
+def best_of_activation(found: Found) -> Iterator[Part]:
+    shares = of_all(found.main.certified, "final", ACTIVATION)
+    others = max(share for name, share in shares.items() if name not in ("grad_cam_pp", "layer_cam"))
+    cases = {title(name): shares[name] > others for name in ("grad_cam_pp", "layer_cam")}
+    yield Part("above the others at the final layer", cases, listed(shares) + " %")
+
+
+@claim("5.2", "RISE certifies the most at the input, at every R.")
+def rise_first_at_every_radius(found: Found) -> Iterator[Part]:
+    shares = {sigma: of_all(found.radii.certified, "input", sigma=sigma) for sigma in SIGMAS}
+    yield Part(
+        "RISE first",
+        {f"σ = {sigma}": all(ahead(here, "rise").values()) for sigma, here in shares.items()},
+        "; ".join(f"σ = {sigma}: {listed(here, first=2)} %" for sigma, here in shares.items()),
+    )
+
+
+@claim("5.2", "RISE certifies much at both layers, Occlusion at the final layer alone.")
+def occlusion_at_final_layer_alone(found: Found) -> Iterator[Part]:
+    shares = {layer: of_all(found.main.certified, layer) for layer in LAYERS}
+    yield Part(
+        "RISE above the median of the methods",
+        {layer: shares[layer]["rise"] > median(shares[layer].values()) for layer in LAYERS},
+        path(shares[layer]["rise"] for layer in LAYERS) + " %",
+    )
+    yield Part(
+        "Occlusion at the input less than half of that at the final layer",
+        {"": shares["input"]["occlusion"] < shares["final"]["occlusion"] / 2},
+        path(shares[layer]["occlusion"] for layer in LAYERS) + " %",
+    )
+
+
+@claim(
+    "5.2, box", "RISE and LRP are the most robust across settings, and all methods are more robust at the final layer."
+)
+def most_robust(found: Found) -> Iterator[Part]:
+    cases = {}
+    for sigma, level in product(SIGMAS, (50, 30, 10)):
+        shares = of_all(found.radii.certified, "input", sigma=sigma, level=level)
+        cases[f"σ = {sigma}, K = {level}"] = all(ahead(shares, "rise", "lrp").values())
+    yield Part("RISE and LRP first at the input", cases)
+    at = {layer: of_all(found.main.certified, layer) for layer in LAYERS}
+    yield Part(
+        "more at the final layer",
+        {title(name): at["final"][name] > at["input"][name] for name in pc.METHODS},
+    )
+
+
+CLAIMS = (
+    radius_lowers_share,
+    level_moves_ones_to_zeros,
+    final_layer_has_more_ones,
+    lrp_second_to_rise,
+    other_backpropagation_certifies_nothing,
+    activation_above_backpropagation,
+    best_of_activation,
+    rise_first_at_every_radius,
+    occlusion_at_final_layer_alone,
+    most_robust,
+)

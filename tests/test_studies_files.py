@@ -1,0 +1,78 @@
+"""The study files in studies/, and the network and the experiment that they need."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+import pixelcert as pc
+from pixelcert.study.settings import load_settings
+from pixelcert.study.templates import template
+from studies import networks, rounding
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.toml"))
+SHARED = ROOT.parent / "shared"
+needs_weights = pytest.mark.skipif(not (SHARED / "weights").exists(), reason="needs the real weights in ../shared")
+
+
+def settings(name: str):
+    return load_settings(ROOT / "studies" / f"{name}.toml")
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_every_study_file_asks_for_the_papers_plan(file):
+    study, paper = load_settings(file), settings("paper")
+    for name in ("n", "levels", "tau", "alpha", "seed", "deletion_taus"):
+        assert getattr(study, name) == getattr(paper, name), name
+    assert set(study.sigma) <= set(paper.sigma)
+
+
+def test_paper_is_what_init_writes_with_both_presets(tmp_path):
+    (tmp_path / "paper.toml").write_bytes(template("paper"))
+    written = load_settings(tmp_path / "paper.toml")
+    assert written.deletion == settings("paper").deletion_taus
+    assert settings("paper") == written.model_copy(update={"presets": ("reference", "default"), "deletion": None})
+
+
+def test_reproduction_has_all_cells_and_enough_scenes():
+    study = settings("reproduction")
+    assert study.methods == tuple(pc.METHODS)
+    assert study.layers == ("input", "final")
+    assert (study.images.count, study.grids.count) == (50, 30)
+
+
+@pytest.mark.parametrize("part", ["reproduction-radii", "reproduction-signs", "reproduction-masks"])
+def test_parts_are_on_the_first_photographs_of_the_whole(part):
+    """The same folder, filter and seed: a selection of fewer photographs is the beginning of that of more."""
+    whole, study = settings("reproduction").images, settings(part).images
+    assert study == whole.model_copy(update={"count": study.count})
+    assert study.count < whole.count
+    assert settings(part).model == settings("reproduction").model
+
+
+@needs_weights
+def test_resnet50_v1_classifies_photographs_only_with_its_own_strides(monkeypatch):
+    monkeypatch.setattr(networks, "WEIGHTS", SHARED / "weights")
+    rows = list(csv.DictReader((SHARED / "images" / "labels.csv").read_text().splitlines()))[:24]
+    images = torch.stack([pc.load_image(SHARED / "images" / row["file"]) for row in rows])
+    labels = torch.tensor([int(row["label"]) for row in rows])
+    other = pc.load_model("resnet50", SHARED / "weights" / "resnet50-v1.fp16.safetensors", "cpu")
+    with torch.no_grad():
+        right, wrong = ((model(images).argmax(1) == labels).float().mean() for model in (networks.resnet50_v1(), other))
+    assert right >= 0.75
+    assert wrong < right
+
+
+@needs_weights
+def test_gradients_at_the_final_layer_differ_by_rounding_alone(monkeypatch, capsys):
+    image = sorted((SHARED / "images").glob("*.jpg"))[0]
+    monkeypatch.setattr("sys.argv", ["rounding", str(image), "--weights", str(SHARED / "weights/resnet18.safetensors")])
+    rounding.main()
+    first, *levels = capsys.readouterr().out.splitlines()
+    assert float(first.rpartition(", ")[2].removesuffix(" apart")) < 1e-6
+    assert len(levels) == 3
+    assert all(line.endswith("100.0 % the same in every copy") for line in levels)
