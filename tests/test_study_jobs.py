@@ -59,10 +59,10 @@ def test_there_is_one_job_for_every_combination_in_the_order_of_the_file():
         for model in ("mine", "other")
         for method in ("grad", "few")
         for layer in ("final", "input")
+        for scene in ("0.png", "1.png", "grid 0")
         for preset in ("reference", "default")
         for sigma in (0.25, 0.15)
         for n in (200, 100)
-        for scene in ("0.png", "1.png", "grid 0")
     ]
     told = [
         (one.model.label, one.method, one.layer, one.preset, one.plan.sigma, one.plan.n, one.scene.name)

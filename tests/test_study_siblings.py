@@ -101,6 +101,19 @@ def test_presets_of_a_study_share_their_maps(tmp_path: Path, monkeypatch):
     assert all(both.store.load_measures(job) is not None for job in jobs)
 
 
+def test_the_plan_counts_shared_maps_once(tmp_path: Path):
+    def planned(presets: list[str]) -> dict[Any, Any]:
+        study = small_study(tmp_path / "-".join(presets), presets=presets, sigma=[0.15, 0.25])
+        return study.estimate(study.resolve(), calibrate=False)
+
+    one, both = planned(["default"]), planned(["default", "reference"])
+    assert both.keys() == one.keys()
+    for cell, estimate in both.items():
+        assert estimate.jobs == 2 * one[cell].jobs
+        assert (estimate.sampled, estimate.forwards) == (one[cell].sampled, one[cell].forwards)
+        assert one[cell].sampled == one[cell].jobs
+
+
 def test_interrupted_siblings_are_both_continued(tmp_path: Path, monkeypatch, small_batches):
     study = small_study(tmp_path / "cut", presets=["default", "reference"])
     calls = []

@@ -57,7 +57,7 @@ def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[Cell, Estimate]
             table.add_row(escape(f"{method}, {layer}"), *_costs(here))
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
-    seconds = [one.seconds * one.jobs for one in possible if one.seconds is not None]
+    seconds = [one.seconds * one.sampled for one in possible if one.seconds is not None]
     if seconds:
         terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
     if possible:
@@ -72,7 +72,7 @@ def _costs(cells: Mapping[Cell, Estimate]) -> list[str]:
     if any(one.refused for one in cells.values()):
         return [str(sum(one.jobs for one in cells.values())), "", "", "", "cannot be done"]
     each = {kind: [in_words(e.seconds) for c, e in cells.items() if c[3] == kind] for kind in ("image", "grid")}
-    known = [one.seconds * one.jobs for one in cells.values() if one.seconds is not None]
+    known = [one.seconds * one.sampled for one in cells.values() if one.seconds is not None]
     return [
         str(sum(one.jobs for one in cells.values())),
         f"{sum(one.forwards for one in cells.values()):_}".replace("_", " "),

@@ -29,9 +29,10 @@ class Estimate:
     """What the jobs of one cell cost."""
 
     jobs: int  # still to be done
+    sampled: int  # how often maps are made for them; presets share theirs
     forwards: int  # runs of the network, for all of them
     bytes: int  # of votes, for all of them
-    seconds: float | None  # per job; None where it was not measured
+    seconds: float | None  # each time; None where it was not measured
     refused: str = ""  # why the method cannot explain this model, if it cannot
 
 
@@ -55,15 +56,16 @@ def _estimate_cell(
     jobs: Sequence[Job], worker: Worker, calibrate: bool, speeds: dict[tuple[str, int, str], float]
 ) -> Estimate:
     job, space = jobs[0], sum(map(bytes_of_votes, jobs))
+    sampled = len({(job.scene.kind, job.scene.name, job.plan.sigma) for job in jobs})
     try:
         explainer = worker.explainer(job)
         runs = max(1, explainer.forwards)
         per_sample = _seconds_per_sample(job, worker, explainer, runs, speeds) if calibrate else None
     except Exception as error:  # a method that fails here will fail as a job, and is listed with its cause
-        return Estimate(len(jobs), 0, space, None, f"{type(error).__name__}: {error}")
+        return Estimate(len(jobs), sampled, 0, space, None, f"{type(error).__name__}: {error}")
     # The clean map of a grid is one more explanation; deletion is about as much for an image.
     seconds = None if per_sample is None else per_sample * (job.plan.n + 1)
-    return Estimate(len(jobs), runs * job.plan.n * len(jobs), space, seconds)
+    return Estimate(len(jobs), sampled, runs * job.plan.n * sampled, space, seconds)
 
 
 def _seconds_per_sample(

@@ -86,12 +86,15 @@ class Job:
 
 
 def jobs(resolved: Resolved) -> Iterator[Job]:
-    """Every job of a study, ordered so that a model, then a method, is done with before the next is needed."""
+    """Every job of a study, ordered so that a model, then a method, is done with before the next is needed.
+
+    Jobs that share their maps come close together, which keeps their mean time steady while a study runs.
+    """
     settings = resolved.settings
     looked_at = list(scenes(resolved.selection))
     for label, method, layer in product(settings.models, settings.methods, settings.layers):
         base, given = settings.method_named(method, layer)
         params = {**METHODS[base].parameters(), **given}
-        for (preset, _, _), plan in settings.plans().items():
-            for scene in looked_at:
+        for scene in looked_at:
+            for (preset, _, _), plan in settings.plans().items():
                 yield Job(resolved.models[label], method, base, params, layer, preset, plan, scene, settings.precision)
