@@ -43,7 +43,7 @@ class Evidence:
 
     @classmethod
     def read(cls, file: Path, model: str, preset: str) -> Evidence:
-        """From the table `means` that `pixelcert study results` writes, packed or not."""
+        """From the table `means` of a study, packed or not."""
         means = {}
         for row in _rows(file):
             if (row["model"], row["preset"]) == (model, preset):
@@ -114,13 +114,11 @@ def _defined(mean: Mean) -> float:
 
 
 def find(folder: Path, study: str) -> Path:
-    """The means of a study in a folder of them, packed or not."""
-    for file in (folder / f"{study}.csv", folder / f"{study}.csv.gz"):
+    """The means of a study: in its own folder, where `pixelcert study run` left them, or as STUDY.csv.gz."""
+    for file in (folder / study / "results" / "means.csv", folder / f"{study}.csv.gz"):
         if file.exists():
             return file
-    raise ArgumentError(
-        f"{folder} has no {study}.csv: run studies/{study}.toml, and copy results/means.csv from its folder there."
-    )
+    raise ArgumentError(f"{folder} has no means of {study}: `pixelcert study run studies/{study}.toml` makes them.")
 
 
 def _rows(file: Path) -> Iterable[dict[str, str]]:

@@ -2,8 +2,8 @@
 
     python -m studies.tables FOLDER
 
-FOLDER holds the means of the studies in this folder, as reproduction.csv, reproduction-radii.csv and so on, packed with
-gzip or not. What is not there is left out.
+FOLDER is where the studies were run: studies, or studies/results for the means that docs/reproduction.md is about. What
+is not there is left out.
 """
 
 from __future__ import annotations

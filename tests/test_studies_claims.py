@@ -235,6 +235,7 @@ def test_balance_is_the_harmonic_mean(as_told):
 
 def write_means(file, means, model="resnet18", presets=("reference", "default")):
     """As `pixelcert study results` writes them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(file, "wt") if file.suffix == ".gz" else file.open("w") as text:
         table = csv.DictWriter(text, MEAN)
         table.writeheader()
@@ -254,16 +255,16 @@ def folder(tmp_path_factory):
     """Means of all studies, of a world as the paper tells it."""
     folder, means = tmp_path_factory.mktemp("means"), means_of(Paper())
     write_means(folder / "reproduction.csv.gz", means)
-    write_means(folder / "reproduction-radii.csv", means)
-    write_means(folder / "reproduction-signs.csv", means, presets=("default",))
-    write_means(folder / "reproduction-resnet50.csv", means, "resnet50")
+    write_means(folder / "reproduction-radii" / "results" / "means.csv", means)
+    write_means(folder / "reproduction-signs.csv.gz", means, presets=("default",))
+    write_means(folder / "reproduction-resnet50.csv.gz", means, "resnet50")
     masks = {
         (where[0], where[1], f"rise-{count}", *where[3:]): mean
         for where, mean in means.items()
         for count in (1000, 6000)
         if where[2] == "rise"
     }
-    write_means(folder / "reproduction-masks.csv", masks)
+    write_means(folder / "reproduction-masks.csv.gz", masks)
     return folder
 
 
@@ -293,7 +294,9 @@ def test_grids_without_certified_pixels_count_as_zero_by_the_published_rules_alo
 
 
 def test_what_is_missing_is_named(folder, tmp_path):
-    with pytest.raises(ArgumentError, match=r"no reproduction.csv: run studies/reproduction.toml"):
+    with pytest.raises(
+        ArgumentError, match=r"no means of reproduction: `pixelcert study run studies/reproduction.toml`"
+    ):
         find(tmp_path, "reproduction")
     with pytest.raises(ArgumentError, match=r"nothing of model=vgg11 with preset=default"):
         Evidence.read(find(folder, "reproduction"), "vgg11", "default")

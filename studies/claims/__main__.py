@@ -2,8 +2,7 @@
 
     python -m studies.claims FOLDER
 
-FOLDER holds the means of the studies beside this package, as reproduction.csv and reproduction-radii.csv, packed with
-gzip or not.
+FOLDER is where the studies were run: studies, or studies/results for the means that docs/reproduction.md is about.
 """
 
 from __future__ import annotations
