@@ -345,10 +345,11 @@ def test_features_run_once_and_the_head_alone(resnet18: pc.Classifier) -> None:
 
         return resnet18.net.get_submodule(name).register_forward_hook(hook)
 
+    features, head = resnet18.split("final")  # which tries the network out, the first time
     hooks = [count(name) for name in calls]
     try:
         with torch.no_grad():
-            features, head = resnet18.split("final")
+            assert resnet18.split("final").features is features
             assert calls == {"conv1": 0, "fc": 0}
             inner = features(images())
             assert calls == {"conv1": 1, "fc": 0}
@@ -848,7 +849,7 @@ def test_own_function_that_cannot_be_had_is_refused(name: str) -> None:
 
 
 def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -894,7 +895,7 @@ def test_another_fault_of_torchvision_is_not_hidden(tmp_path: Path, monkeypatch:
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('CUDA versions differ')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torchvision")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     with pytest.raises(RuntimeError, match="CUDA versions differ"):
         torchvision_models()
 
@@ -924,3 +925,10 @@ def test_embedded_model_recognises_the_embedded_photographs(efficientnet_lite0: 
     assert efficientnet_lite0.classes[coffee[0]] == "espresso"
     assert coffee[1] > 0.9
     assert "cat" in efficientnet_lite0.classes[cat[0]]
+
+
+def test_a_network_made_in_inference_mode_is_refused() -> None:
+    with torch.inference_mode():
+        net = Tiny()
+    with pytest.raises(pc.ModelError, match=r"Tiny was made under torch.inference_mode\(\).*make it outside"):
+        pc.Classifier(net, HALF, HALF)

@@ -34,6 +34,7 @@ FLAGS = [
 LEVELS = (50, 25, 10, 5)
 SIZE = (30, 40)
 HOSTILE = "<img src=x onerror=alert(1)>.png"
+PATIENCE = 180_000  # milliseconds that a step may take, on however busy a machine
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def browser() -> Iterator[Any]:
     if chromium is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = running.chromium.launch(executable_path=chromium, args=FLAGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -53,8 +54,9 @@ def visit(browser) -> Iterator[Callable[..., Any]]:
     troubles: list[str] = []
     contexts = []
 
-    def visit(path: Path | str, wait: str = "#first .key > *", **context: Any) -> Any:
+    def visit(path: Path | str, wait: str = "#first .key > *", asked: list[str] | None = None, **context: Any) -> Any:
         made = browser.new_context(**{"viewport": {"width": 1280, "height": 1000}, **context})
+        made.set_default_timeout(PATIENCE)
         contexts.append(made)
         page = made.new_page()
         url = path if isinstance(path, str) else path.as_uri()
@@ -62,7 +64,8 @@ def visit(browser) -> Iterator[Callable[..., Any]]:
         page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda asked: None if asked.url.startswith(allowed) else troubles.append(asked.url))
+        page.on("request", lambda sent: None if sent.url.startswith(allowed) else troubles.append(sent.url))
+        page.on("request", lambda sent: None if asked is None else asked.append(sent.url))
         page.goto(url)
         if wait:
             page.wait_for_selector(wait, state="attached")
@@ -75,25 +78,26 @@ def visit(browser) -> Iterator[Callable[..., Any]]:
 
 
 def simulate(make_votes, seed: int = 0, n: int = 100, guess: int = 0, size: tuple[int, int] = SIZE, **more: Any):
-    """Votes of which all kinds come: nearly unanimous, split, and neither."""
+    """Votes of which all kinds come: nearly unanimous, split, and neither; in the first column mostly neither."""
     random = np.random.default_rng(seed)
     p = random.beta(0.08, 0.08, (len(LEVELS), *size))
     bits = random.random((n, *p.shape)) < p
-    known = random.random(bits.shape) < (1 if guess else 0.998)
+    known = random.random(bits.shape) < 0.998
+    known[..., 0] &= random.random(known.shape[:-1]) < 0.02
     arrays = {"ones": (bits & known).sum(0, dtype=np.int32), "zeros": (~bits & known).sum(0, dtype=np.int32)}
     if guess:
-        arrays["guess_ones"] = bits[:guess].sum(0, dtype=np.int32)
+        arrays["guess_ones"] = (bits & known)[:guess].sum(0, dtype=np.int32)
     photo = random.integers(0, 256, (*size, 3), dtype=np.uint8)
     return make_votes(LEVELS, size, n, guess=guess, photo=photo, **arrays, **more)
 
 
 def wait_until(page: Any, happens: Callable[[], bool]) -> None:
     """Playwright's own waiting for an expression needs eval, which the page's policy forbids."""
-    for _ in range(500):
+    for _ in range(PATIENCE // 20):
         if happens():
             return
         page.wait_for_timeout(20)
-    raise AssertionError("it did not happen within ten seconds")
+    raise AssertionError("it did not happen within three minutes")
 
 
 def slide(page: Any, name: str, value: int) -> None:
@@ -266,16 +270,23 @@ def point_at(page: Any, row: int, column: int) -> dict[str, float]:
     }
 
 
+def wait_until_shown(page: Any, row: int, column: int) -> None:
+    """A browser that is busy hears of the pointer later."""
+    wait_until(page, lambda: page.inner_text("#pixel").startswith(f"Row {row + 1}, column {column + 1}"))
+
+
 def test_pixel_under_the_pointer_is_described(make_votes, visit, tmp_path):
     votes = simulate(make_votes)
     page = visit(write_page(tmp_path / "report.html", [votes]).page)
     choose(page, 25, 0.75)
     for row, column in ((0, 0), (13, 27), (29, 39)):
         page.mouse.move(*point_at(page, row, column).values())
+        wait_until_shown(page, row, column)
         for words in expected_words(votes, row, column, 25, 0.75):
             assert words in page.inner_text("#pixel")
     page.check("input[value=radius]")
     page.mouse.move(*point_at(page, 13, 27).values())
+    wait_until_shown(page, 13, 27)
     assert "own radius" in page.inner_text("#pixel")
     assert "At τ" not in page.inner_text("#pixel")
 
@@ -300,6 +311,7 @@ def test_labels_without_correction_promise_nothing(make_votes, visit, tmp_path):
     page.check("#compare")
     page.wait_for_selector("#agreement-table td")
     page.hover("#first canvas.pixels")
+    wait_until(page, lambda: page.inner_text("#pixel").startswith("Row"))
     with written_words(page) as words:
         page.evaluate("() => { compose(); }")
     for text in (page.inner_text("body"), words()):
@@ -326,6 +338,7 @@ def test_pixel_is_described_when_tapped(make_votes, visit, tmp_path):
     choose(page, 10, 0.7)
     page.locator("#first canvas.pixels").scroll_into_view_if_needed()
     page.touchscreen.tap(*point_at(page, 5, 7).values())
+    wait_until_shown(page, 5, 7)
     for words in expected_words(votes, 5, 7, 10, 0.7):
         assert words in page.inner_text("#pixel")
 
@@ -586,6 +599,7 @@ def test_page_without_its_folder_says_so(make_votes, browser, tmp_path):
     written = write_page(tmp_path / "report.html", [simulate(make_votes)], limit=0)
     shutil.rmtree(written.folder)
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(written.page.as_uri())
     page.wait_for_selector("text=Keep the folder report_files beside this page")
     page.close()
@@ -595,6 +609,7 @@ def test_map_that_does_not_load_leaves_nothing_of_the_one_before(make_votes, bro
     votes = [simulate(make_votes, seed, source={"method": f"method {seed}"}) for seed in range(3)]
     written = write_page(tmp_path / "report.html", votes, limit=0)
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(written.page.as_uri())
@@ -691,14 +706,18 @@ def test_study_of_100_images_and_24_settings_opens_at_once(make_votes, visit, tm
     assert written.entries == 2400
     assert written.folder is not None
     assert written.page_bytes < 500_000
+    asked: list[str] = []
     start = time.monotonic()
-    page = visit(written.page)
+    page = visit(written.page, asked=asked)
     opened = time.monotonic() - start
+    assert sum("counts-" in url for url in asked) == 1, "one map is shown, and one is loaded"
     start = time.monotonic()
     page.get_by_label("Image", exact=True).select_option(label="057.jpg")
     page.get_by_label("Method", exact=True).select_option(label="method 7")
     wait_until(page, lambda: page.inner_text("#first figcaption").startswith("method 7"))
     changed = time.monotonic() - start
+    assert sum("counts-" in url for url in asked) <= 3
+    assert page.locator("*").count() < 1000, "it holds what is shown, and not all there is"
     print(f"page {written.page_bytes} bytes, folder {written.folder_bytes}; opened in {opened:.2f} s, {changed:.2f} s")
-    assert opened < 10  # tenths of a second on an idle machine
-    assert changed < 5
+    assert opened < 60  # tenths of a second on an idle machine
+    assert changed < 60

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -65,7 +64,8 @@ class LRP(Method):
             [self.model.normalise(torch.full_like(images, bound)) for bound in (0, 1)] if self.layer == "input" else []
         )
         with torch.enable_grad():
-            folding = self._fold(head, activations[:1])
+            key = ("lrp", self.layer, self.epsilon)
+            folding = self.model.recall(key, lambda: self._fold(head, activations[:1]), values=True)
             leaves = [leaf.detach().requires_grad_() for leaf in (activations, *box)]
             with Rules(self.epsilon, folding, Box(*leaves) if box else None):
                 logits = head(leaves[0])
@@ -82,20 +82,12 @@ class LRP(Method):
         maps = torch.einsum("bc,bchw->bhw", weights, activations.to(weights))
         return Explanation(maps, logits)
 
-    @cached_property
-    def _folded(self) -> dict[object, Folding]:
-        return {}
-
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
-        """The head's batch norms, folded anew when a weight or the device has changed, though not through ``.data``."""
-        version = self.model.version
-        if version not in self._folded:
-            folding, expected = fold_batch_norms(head, activation)
-            with Rules(self.epsilon, folding):
-                _check_values(head(activation.detach().requires_grad_()).detach(), expected)
-            self._folded.clear()
-            self._folded[version] = folding
-        return self._folded[version]
+        """The head with its batch norms folded, under which it must still answer the same."""
+        folding, expected = fold_batch_norms(head, activation)
+        with Rules(self.epsilon, folding):
+            _check_values(head(activation.detach().requires_grad_()).detach(), expected)
+        return folding
 
 
 def _check_values(logits: Tensor, expected: Tensor) -> None:

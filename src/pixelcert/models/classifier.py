@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ..digest import sha256
 from ..errors import ModelError
@@ -16,9 +15,11 @@ from ..image import check_image
 from .final_layer import final_layer
 from .hooked_split import HookedSplit
 from .linear_head import LinearHead, find_linear_head, linear_layers
+from .memory import Memory
 from .split import Split, split_at
 
 Kind = TypeVar("Kind", bound="Classifier")
+T = TypeVar("T")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -38,6 +39,7 @@ class Classifier:
     """
 
     _layout = torch.preserve_format  # of what the network sees
+    _watched = True  # whether somebody else might change the network
 
     def __init__(
         self,
@@ -53,19 +55,17 @@ class Classifier:
     ) -> None:
         self.net = net.eval()
         self.name = name or type(net).__name__
+        if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
+            raise ModelError(
+                f"{self.name} was made under torch.inference_mode(), where a change of its weights leaves no trace: make "
+                f"it outside."
+            )
         self.classes = tuple(classes) if classes is not None else None
         self.size = size
         self._mean, self._std = _check_normalisation(mean, std)
         self.channels = self._mean.shape[1]
         self._final = final
-        self._splits: dict[str, Split] = {}
-        self._linear_heads: dict[str, LinearHead | None] = {}
-        self._linear_layers: dict[str, list[nn.Linear]] = {}
-        self._modules: list[int] = []
-        self._class_counts: dict[tuple[int, int], int] = {}
-        self.grid_models: dict[int, Classifier] = {}  # by size, as `grid.for_grid` found them
-        self.tuned_models: dict[Any, tuple[object, Classifier]] = {}  # with their versions, as `tuned.tuned` made them
-        self._hashed: tuple[object, str] = (None, "")
+        self._memory = Memory(net, self._watched)
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Classifier:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
         self._mean, self._std = self._mean.to(device), self._std.to(device)
-        self._forget_splits()  # they may hold constants on the old device
+        self._memory.clear()  # it may hold constants on the old device
         return self
 
     def normalise(self, images: Tensor) -> Tensor:
@@ -114,53 +114,52 @@ class Classifier:
         ``features`` takes images in pixel space; ``head`` takes what `features` returns and gives logits. Features
         run once, and the head alone after that, as often as a method needs it.
         """
+        return self.recall(("split", layer), lambda: self._split(layer))
+
+    def recall(self, key: Hashable, find: Callable[[], T], *, values: bool = False) -> T:
+        """What was found out about the network under `key`, found anew if it has changed: see `Memory`."""
         self._check_modules()
-        if layer not in self._splits:
-            self._splits[layer] = self._split(layer)
-        return self._splits[layer]
+        return self._memory.recall(key, find, values=values)
 
     def _check_modules(self) -> None:
-        """Refuse what mixes the images of a batch, and forget splits of modules that were replaced since."""
+        """Refuse what mixes the images of a batch."""
         modules = list(self.net.modules())
         if any(module.training for module in modules):
             raise ModelError(f"{self.name} is in training mode, where images of a batch mix: call net.eval().")
         norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
         if any(norm.running_mean is None for norm in norms):
             raise ModelError(f"{self.name} has a batch norm without running statistics, where images of a batch mix.")
-        if self._modules != (now := [id(module) for module in modules]):
-            self._modules = now
-            self._forget_splits()
-
-    def _forget_splits(self) -> None:
-        found = (self._splits, self._linear_heads, self._linear_layers, self._class_counts)
-        for known in (*found, self.grid_models, self.tuned_models):
-            known.clear()
 
     def _split(self, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
         """The split whose parts are those of the network, after a `change`."""
         if layer == "input":
             net = change(self.net)
             return Split(self.normalise, lambda inputs: self._logits(net(inputs.clone())))  # it may work in place
-        name = self.final if layer == "final" else layer
-        if traced := split_at(self.net, name):
-            self._linear_heads[layer] = find_linear_head(traced[1])
-            self._linear_layers[layer] = linear_layers(traced[1])
+        if traced := self._traced(layer):
             body, head = map(change, traced)
             return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
-        hooked = HookedSplit(self.net, name)
+        hooked = HookedSplit(self.net, self.final if layer == "final" else layer)
         return Split(
             lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
         )
 
+    def _traced(self, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
+        """The network's graph in two at `layer`; None at the input, and where it cannot be traced."""
+        if layer == "input":
+            return None
+        return self.recall(("graph", layer), lambda: split_at(self.net, self.final if layer == "final" else layer))
+
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""
-        self.split(layer)
-        return self._linear_heads.get(layer)
+        if (traced := self._traced(layer)) is None:
+            return None
+        return self.recall(("linear head", layer), lambda: find_linear_head(traced[1]))
 
     def linear_layers(self, layer: str) -> list[nn.Linear]:
         """The linear layers after `layer`, if only ReLUs and pooling lie between them; [] otherwise."""
-        self.split(layer)
-        return self._linear_layers.get(layer, [])
+        if (traced := self._traced(layer)) is None:
+            return []
+        return self.recall(("linear layers", layer), lambda: linear_layers(traced[1]))
 
     @property
     def first_convolution(self) -> Tensor | None:
@@ -176,10 +175,10 @@ class Classifier:
             )
         return output
 
-    @cached_property
+    @property
     def final(self) -> str:
         """The module whose output is the last spatial layer."""
-        return self._final or final_layer(self.net)
+        return self._final or self._memory.recall("final", lambda: final_layer(self.net))
 
     @property
     def num_classes(self) -> int:
@@ -189,9 +188,7 @@ class Classifier:
         """How many logits an image of this size gets: the number of class names, or by trying."""
         if self.classes is not None:
             return len(self.classes)
-        if (height, width) not in self._class_counts:
-            self._class_counts[height, width] = self._try_size(height, width)
-        return self._class_counts[height, width]
+        return self._memory.recall(("classes", height, width), lambda: self._try_size(height, width))
 
     @torch.inference_mode()
     def _try_size(self, height: int, width: int) -> int:
@@ -203,23 +200,18 @@ class Classifier:
             ) from error
 
     @property
-    def version(self) -> object:
-        """Changes with the memory and the values of parameters and buffers, but not when written through ``.data``."""
-        tensors = (*self.net.parameters(), *self.net.buffers())
-        return tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
-
-    @property
     def weights_hash(self) -> str:
         """SHA-256 over the preprocessing, the network's structure as it prints itself, and all parameters and buffers.
 
-        Kept until a tensor's version changes, which writing through ``.data`` does not do. Code of a module's own
-        that does not show in its printed form is not seen.
+        Kept until the network changes, which writing through ``.data`` does not show. What a module's printed form does
+        not tell, such as its own code and hooks, is not seen.
         """
-        if (version := self.version) != self._hashed[0]:
-            parts = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
-            pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
-            self._hashed = (version, sha256(repr((self.net, self._final)).encode(), *pieces))
-        return self._hashed[1]
+        return self._memory.recall("hash", self._hash, values=True)
+
+    def _hash(self) -> str:
+        parts = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
+        pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
+        return sha256(repr((self.net, self._final)).encode(), *pieces)
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:

@@ -24,10 +24,7 @@ def for_grid(model: Classifier, size: int) -> Classifier:
     """
     if size < 1:
         raise ArgumentError(f"size={size} is not a number of pixels: use one such as {2 * model.size}.")
-    model.split("input")  # refuses training mode, and forgets what was found of modules since replaced
-    if size not in model.grid_models:
-        model.grid_models[size] = _find(model, size)
-    return model.grid_models[size]
+    return model.recall(("grid", size), lambda: _find(model, size))
 
 
 def _find(model: Classifier, size: int) -> Classifier:
@@ -54,7 +51,7 @@ def _slide(model: Classifier, size: int) -> Classifier | None:
             f"{model.name} has a head of a fixed size behind {pool!r} that cannot slide: features of larger images are "
             f"pooled to that size.",
             PixelcertWarning,
-            stacklevel=4,
+            stacklevel=7,
         )
         return None
     # Another name, because at this size it is another function than the plain network: their votes must not mix.

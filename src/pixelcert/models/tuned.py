@@ -29,6 +29,7 @@ class TunedClassifier(Classifier):
     """A classifier on its own copy of a network. Nobody else changes it, so nothing in it is checked again."""
 
     _layout = torch.channels_last
+    _watched = False
     compiled: bool
     fused: bool
     _dtype: torch.dtype | None
@@ -83,17 +84,14 @@ def tuned(
     compiled: bool = False,
     fused: bool = False,
 ) -> Classifier:
-    """A copy of `model` for splitting at `layer`, made once and again when a weight changes.
+    """A copy of `model` for splitting at `layer`, made once, and again when the network changes.
 
     It computes in `dtype`, by default the model's own, except for the last linear layer: in the model's own format that
     costs nothing, and classes that are close stay apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs
     and for whoever only calls the network.
     """
-    model.split("input")  # refuses training mode, and forgets copies of modules since replaced
-    key, version = (dtype, layer, compiled, fused), model.version
-    if key not in model.tuned_models or model.tuned_models[key][0] != version:
-        model.tuned_models[key] = version, _tune(model, dtype, layer, compiled, fused)
-    return model.tuned_models[key][1]
+    key = ("tuned", dtype, layer, compiled, fused)
+    return model.recall(key, lambda: _tune(model, dtype, layer, compiled, fused), values=True)
 
 
 def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool, fused: bool) -> Classifier:

@@ -128,12 +128,13 @@ function deriveVotes({ counts, levels, size, test }, place) {
   return { ones, zeros, tested, atLeast: countAtLeast(tested, test.tested) };
 }
 
-/** The published test guesses each label from the first samples, and tests it on the others. */
+/** The published test guesses each label from the first samples, and tests it on the others. Samples that vote for
+    neither label leave fewer votes than were guessed, so that differences may be negative: the arrays have a sign. */
 function afterGuess(ones, zeros, guessOnes, guess) {
   const guessedOne = (i) => 2 * guessOnes[i] > guess;
   return {
-    ones: ones.map((one, i) => (guessedOne(i) ? one - guessOnes[i] : 0)),
-    zeros: zeros.map((zero, i) => (guessedOne(i) ? 0 : zero - (guess - guessOnes[i]))),
+    ones: Int32Array.from(ones, (one, i) => (guessedOne(i) ? one - guessOnes[i] : 0)),
+    zeros: Int32Array.from(zeros, (zero, i) => (guessedOne(i) ? 0 : zero - (guess - guessOnes[i]))),
   };
 }
 
