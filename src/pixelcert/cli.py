@@ -37,7 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which pixels of an image explanation can you trust?",
-    epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 130 interrupted (votes are saved).",
+    epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 3 an attack broke a certificate, "
+    "130 interrupted (votes are saved).",
 )
 
 Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]

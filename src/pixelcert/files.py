@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,21 +74,15 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at `path` in one step when the context ends, and not at all if it fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        if error.errno in _FULL:
-            raise disk_full(path.parent, str(error.strerror)) from error
-        raise
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in _FULL:
             raise disk_full(path.parent, str(error.strerror)) from error
         raise
@@ -124,10 +118,3 @@ def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
         (f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode(), arrays[name]) for name in sorted(arrays)
     )
     return sha256(_to_text(header).encode(), *(piece for text, array in parts for piece in (text, array.tobytes())))
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it; `mkstemp` ignores it and makes private files."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

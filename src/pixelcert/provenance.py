@@ -9,7 +9,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-LIBRARIES = ("pixelcert", "torch", "torchvision", "numpy")
+COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
+LIBRARIES = (*COMPUTING, "numpy")
 
 
 @cache
@@ -51,10 +52,10 @@ class Provenance:
     def differences(self, other: Provenance) -> list[str]:
         """What makes the two explain by different functions, in words. Names and batch sizes may differ.
 
-        Other devices, precisions and versions of torch round differently, and so are other functions. A black box is
-        known by its name alone.
+        Other devices and precisions round differently, and so are other functions; other versions of the libraries may
+        compute something else altogether. A black box is known by its name alone.
         """
         names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
-        pairs.append(("torch", self.versions.get("torch"), other.versions.get("torch")))
+        pairs += [(name, self.versions.get(name), other.versions.get(name)) for name in COMPUTING]
         return [f"{name} was {mine!r}, now {theirs!r}" for name, mine, theirs in pairs if mine != theirs]

@@ -41,6 +41,8 @@ def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
 
 def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
     """Refuse levels at which every pixel would be in the top K %: there even a constant map would be certified."""
+    if pixels < 2:
+        raise ArgumentError(f"a map of {pixels} pixel cannot be ranked: give a larger image.")
     for level in levels:
         if ones_at(level, pixels, rule) >= pixels:
             raise ArgumentError(f"levels holds {level}, the whole map of {pixels} pixels: lower this K.")

@@ -68,7 +68,10 @@ def tune(explainer: Explainer, tuning: Tuning) -> Explainer:
 
 @contextmanager
 def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
-    """While active, a GPU repeats itself exactly, and rounds float32 to TF32 for all tunings but "float32"."""
+    """While active, a GPU repeats itself exactly, and rounds float32 to TF32 for all tunings but "float32".
+
+    These are settings of the whole process: sample from one thread at a time.
+    """
     if device.type != "cuda" or tuning.precision not in ("float32", "tf32", "bfloat16"):
         yield
         return

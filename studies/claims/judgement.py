@@ -32,11 +32,16 @@ class Part:
 
     @property
     def holds(self) -> bool:
+        """Where there is no case to look at, nothing is confirmed."""
+        if not self.cases:
+            return False
         return 2 * self.held > len(self.cases) if self.most else self.held == len(self.cases)
 
     @property
     def finding(self) -> str:
         """In how many cases it holds, which are wrong where they are few, and the numbers."""
+        if not self.cases:
+            return "undefined everywhere"
         wrong = [case for case, right in self.cases.items() if not right]
         told = f"{self.held} of {len(self.cases)}" if len(self.cases) > 1 else "no" if wrong else "yes"
         if len(self.cases) > 1 and 0 < len(wrong) <= 4:
@@ -64,6 +69,6 @@ def verdict(parts: Sequence[Part]) -> str:
         return "not tested"
     if all(part.holds for part in parts):
         return "confirmed"
-    if any(part.holds or 2 * part.held >= len(part.cases) for part in parts):
+    if any(part.holds or 2 * part.held >= max(1, len(part.cases)) for part in parts):
         return "partly"
     return "not"

@@ -52,7 +52,7 @@ def localised_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.others.items():
         places = of_all(of.localisation, "input")
         able = {title(name): places[name] > RANDOM for name in (*BACKPROPAGATION, *PERTURBATION)}
-        unable = {title(name): not places[name] >= RANDOM for name in ACTIVATION}
+        unable = {title(name): places[name] < RANDOM for name in ACTIVATION if not math.isnan(places[name])}
         yield Part(f"{network}: backpropagation and perturbation above 0.25", able, listed(places, 2))
         yield Part(f"{network}: activation below", unable)
 
@@ -62,7 +62,8 @@ def final_layer_on_every_network(found: Found) -> Iterator[Part]:
     names = [name for name in pc.METHODS if (name, "final") not in CONSTANT]
     for network, of in found.others.items():
         near, far = (of_all(of.localisation, layer, names) for layer in ("final", "input"))
-        cases = {title(name): math.isnan(far[name]) or near[name] > far[name] for name in names}
+        known = [name for name in names if not math.isnan(near[name]) and not math.isnan(far[name])]
+        cases = {title(name): near[name] > far[name] for name in known}
         yield Part(f"{network}: better at the final layer", cases)
 
 

@@ -49,7 +49,7 @@ def activation_bad_in_both(found: Found) -> Iterator[Part]:
     places = of_all(found.main.localisation, "input", level=30)
     known = [place for place in places.values() if not math.isnan(place)]
     low_share = {title(name): shares[name] < median(shares.values()) for name in ACTIVATION}
-    low_place = {title(name): not places[name] >= median(known) for name in ACTIVATION}
+    low_place = {title(name): places[name] < median(known) for name in ACTIVATION if not math.isnan(places[name])}
     yield Part("%certified below the median, K = 30", low_share, listed({n: shares[n] for n in ACTIVATION}) + " %")
     yield Part("Certified GridPG below the median", low_place, listed({n: places[n] for n in ACTIVATION}, 2))
 

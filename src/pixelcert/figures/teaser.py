@@ -35,7 +35,7 @@ def teaser(findings: Findings, at: Setting) -> Figure:
         f"Which pixels of an explanation can be trusted, {model_title(at.model)}",
         float(lefts[-1]) + _SIZE,
         _TOP + len(methods) * row_height,
-        caption(findings, at, cells, level=levels, scenes=f"image {scene.name}", note=_NOTE),
+        caption(findings, at, cells, level=levels, scenes=f"image {scene.name}", note=_note(findings.correction(at))),
         key=key_of_overlays(levels),
     )
     for left, title in zip(lefts, _TITLES, strict=True):
@@ -63,10 +63,14 @@ def teaser(findings: Findings, at: Setting) -> Figure:
 
 
 _TITLES = ("image x", "(a) explanation h(x)", "(b) under noise, h(x + ε)", "(c) certified")
-_NOTE = (
-    "(c) shows the pixels that keep their majority under noise, in the top K %, for every change of the image below R, "
-    "with confidence 1-α; the smallest K is on top."
-)
+
+
+def _note(correction: str) -> str:
+    confidence = "with confidence 1-α" + (" for each pixel alone" if correction == "not corrected" else "")
+    return (
+        f"(c) shows the pixels that keep their majority under noise, in the top K %, for every change of the image "
+        f"below R, {confidence}; the smallest K is on top."
+    )
 
 
 def shown(attribution: NDArray[Any], sign: Sign) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ class Classifier:
         self.name = name or type(net).__name__
         if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
             raise ModelError(
-                f"{self.name} was made under torch.inference_mode(), where a change of its weights leaves no trace: make "
+                f"{self.name} was made under torch.inference_mode(), where a change of weights leaves no trace: make "
                 f"it outside."
             )
         self.classes = tuple(classes) if classes is not None else None

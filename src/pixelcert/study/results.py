@@ -23,6 +23,7 @@ from .store import Store
 
 CONFIDENCE = 0.95  # of the intervals around means over scenes
 _CHUNK = 50_000  # rows written at once
+_VALUES = ("value", "low", "high")  # of a scene; low and high end its certified interval
 
 JOB = ("model", "method", "family", "layer", "params", "preset", "sigma", "n", "scene")
 SETTING = (*JOB, "tau", "radius", "level", "metric")
@@ -84,9 +85,7 @@ class Means:
         self._groups: dict[tuple[Any, ...], dict[str, array[float]]] = {}
 
     def add(self, row: Row) -> None:
-        group = self._groups.setdefault(
-            tuple(row[name] for name in SETTING), {name: array("d") for name in ("value", "low", "high")}
-        )
+        group = self._groups.setdefault(tuple(row[name] for name in SETTING), {name: array("d") for name in _VALUES})
         for name, numbers in group.items():
             numbers.append(math.nan if row[name] is None else row[name])
 
@@ -102,12 +101,14 @@ class Means:
 
 
 def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
-    defined = {name: [number for number in numbers if not math.isnan(number)] for name, numbers in group.items()}
-    mean, half = mean_and_half_width(defined["value"])
-    low, high = (None if mean is None or half is None else mean + sign * half for sign in (-1, 1))
-    ends = {end: _average(defined[end]) for end in ("low", "high")}
-    counts = {"count": len(group["value"]), "defined": len(defined["value"])}
-    return {**counts, "mean": mean, "mean_low": low, "mean_high": high, **ends}
+    """All of the scenes where the value is defined, so that a mean lies between those of its certified ends."""
+    scenes = [scene for scene in zip(*(group[name] for name in _VALUES), strict=True) if not math.isnan(scene[0])]
+    values, *ends = zip(*scenes, strict=True) if scenes else ((), (), ())
+    mean, half = mean_and_half_width(values)
+    below, above = (None if mean is None or half is None else mean + sign * half for sign in (-1, 1))
+    low, high = (_average([number for number in end if not math.isnan(number)]) for end in ends)
+    counts = {"count": len(group["value"]), "defined": len(values)}
+    return {**counts, "mean": mean, "mean_low": below, "mean_high": above, "low": low, "high": high}
 
 
 def mean_and_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
