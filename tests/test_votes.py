@@ -109,7 +109,7 @@ def test_size_pixels_and_grid_slack_follow_the_counts(make_votes):
     votes = make_votes(size=(6, 8))
     assert votes.size == (6, 8)
     assert votes.pixels == 48
-    assert votes.grid_slack == pytest.approx(144**0.5 * 2**-20)
+    assert votes.radius_at(0.75) == pytest.approx(0.15 * 0.6744897501960817 - 144**0.5 * 2**-20, abs=1e-9)
 
 
 # ── What they say ─────────────────────────────────────────────────────────────────────────────────────────────────

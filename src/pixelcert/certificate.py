@@ -90,7 +90,7 @@ class Certificate:
     @property
     def radius(self) -> float:
         """R for every image, on the grid or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
-        return max(0.0, self.radius_on_grid - self.votes.grid_slack)
+        return self.votes.radius_at(self.tau)
 
     @property
     def space(self) -> str:

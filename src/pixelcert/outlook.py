@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from . import statistics
 from .errors import ArgumentError
-from .plan import PRESETS, Plan, grid_slack
+from .plan import PRESETS, TAU, Plan, grid_slack
 from .statistics import Correction
 
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
@@ -44,17 +44,16 @@ def make_outlook(
 ) -> Outlook:
     """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs."""
     pixels = width * height
-    slack = grid_slack(pixels)
     statistics.check_alpha(alpha)
     plan = Plan(sigma=sigma, n=1 if n is None else n)
     if tau is not None and radius is not None:
         raise ArgumentError(f"tau={tau} and radius={radius} each give the other: name one of them.")
     if radius is not None:
-        tau = float(ndtr((radius + slack) * (1 + 1e-6) / plan.sigma))
+        tau = float(ndtr((radius + grid_slack(pixels)) * (1 + 1e-6) / plan.sigma))
         if not radius >= 0 or tau >= 1 - 1e-9:
             raise ArgumentError(f"radius={radius} is out of reach at sigma={sigma}: raise sigma or lower the radius.")
     if tau is None:
-        tau = 0.75 if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
+        tau = TAU if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
     statistics.check_tau(tau)
     n = n if n is not None else statistics.smallest_n(tau, alpha, pixels)
     statistics.check_feasible(replace(plan, n=n), tau, alpha, pixels, "holm")
@@ -62,6 +61,7 @@ def make_outlook(
         correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
         for correction in CORRECTIONS
     }
+    by_count = statistics.radius_by_count(n, sigma, alpha, pixels)
     return Outlook(
         n=n,
         tau=tau,
@@ -69,8 +69,8 @@ def make_outlook(
         alpha=alpha,
         width=width,
         height=height,
-        radius=max(0.0, statistics.radius(sigma, tau) - slack),
-        largest_radius=max(0.0, float(statistics.radius_by_count(n, sigma, alpha, pixels)[-1]) - slack),
+        radius=statistics.certified_radius(statistics.radius(sigma, tau), pixels),
+        largest_radius=statistics.certified_radius(float(by_count[-1]), pixels),
         smallest_n=statistics.smallest_n(tau, alpha, pixels),
         largest_tau=statistics.largest_tau(n, alpha, pixels) or 0.5,
         votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},

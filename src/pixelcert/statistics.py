@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
 from .errors import ArgumentError, InfeasibleError
-from .plan import Plan, check_choice
+from .plan import Plan, check_choice, grid_slack
 
 Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
+
+Radius = TypeVar("Radius", float, NDArray[np.float64])
 
 _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
 
@@ -163,7 +165,7 @@ def radius(sigma: float, probability: float) -> float:
 
 
 def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int = 1) -> NDArray[np.float64]:
-    """The certified radius of a pixel with 0…n votes for its majority label, for all τ at once: (n + 1,).
+    """The radius of a pixel with 0…n votes for its majority label, for all τ at once: (n + 1,).
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
@@ -171,6 +173,16 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
     bounds = betaincinv(counts, n - counts + 1, alpha / (2 * pixels * levels)) / _SLACK
     radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(np.r_[0.5, bounds]) / _SLACK)
     return radii
+
+
+def certified_radius(on_grid: Radius, pixels: int, channels: int = 3) -> Radius:
+    """A radius for every image, from one for images on the noise's grid: less what snapping to it may move an image.
+
+    >>> round(certified_radius(radius(0.15, 0.75), 224 * 224), 4)
+    0.1008
+    """
+    certified = np.maximum(0.0, on_grid - grid_slack(pixels, channels))
+    return float(certified) if isinstance(on_grid, float) else certified
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
@@ -220,6 +232,14 @@ def tested_samples(plan: Plan, correction: Correction) -> int:
     return plan.n - plan.guess if correction == "reference" else plan.n
 
 
+def fewest_samples(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> int | None:
+    """How many samples could certify any of so many pixels, where the plan has too few; None where it has enough."""
+    tested = tested_samples(plan, correction)
+    if votes_needed(tested, tau, alpha, pixels, correction) is not None:
+        return None
+    return smallest_n(tau, alpha, pixels, correction) + plan.n - tested
+
+
 def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
     """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
     check_tau(tau)
@@ -227,11 +247,10 @@ def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction
     check_choice("correction", correction, Correction)
     if correction == "reference" and not plan.guess:
         raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
-    tested = tested_samples(plan, correction)
-    if votes_needed(tested, tau, alpha, pixels, correction) is not None:
+    needed = fewest_samples(plan, tau, alpha, pixels, correction)
+    if needed is None:
         return
-    needed = smallest_n(tau, alpha, pixels, correction) + plan.n - tested
-    best = largest_tau(tested, alpha, pixels, correction)
+    best = largest_tau(tested_samples(plan, correction), alpha, pixels, correction)
     other = f", or lower tau to {best} at most" if best else ""
     raise InfeasibleError(
         f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, "

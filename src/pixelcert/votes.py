@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from . import statistics
 from .errors import ArgumentError, IncompleteVotesError, VotesFileError
 from .files import read_arrays, write_arrays
-from .plan import ALPHA, TAU, Plan, grid_slack
+from .plan import ALPHA, TAU, Plan
 from .provenance import Provenance
 from .statistics import Correction
 
@@ -96,11 +96,6 @@ class Votes:
     def pixels(self) -> int:
         return self.size[0] * self.size[1]
 
-    @property
-    def grid_slack(self) -> float:
-        """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
-        return grid_slack(self.pixels, self.channels)
-
     def index(self, level: float) -> int:
         """Where `level` is in the counts."""
         if level not in self.plan.levels:
@@ -134,6 +129,10 @@ class Votes:
 
         return certify_votes(self, tau, alpha, levels=levels, correction=correction)
 
+    def radius_at(self, tau: float) -> float:
+        """R for every image, on the noise's grid or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
+        return statistics.certified_radius(statistics.radius(self.plan.sigma, tau), self.pixels, self.channels)
+
     def radius_map(self, level: float, alpha: float = ALPHA, *, joint: bool = False) -> NDArray[np.float64]:
         """The radius within which each pixel provably keeps its majority label at `level`: (H, W), 0 for none.
 
@@ -145,8 +144,7 @@ class Votes:
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)
-        radii: NDArray[np.float64] = np.maximum(by_count - self.grid_slack, 0.0)[votes]
-        return radii
+        return statistics.certified_radius(by_count[votes], self.pixels, self.channels)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

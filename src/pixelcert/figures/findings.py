@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..certificate import ABSTAIN
 from ..errors import ArgumentError, InfeasibleError
 from ..methods import METHODS
-from ..plan import Plan, grid_slack
-from ..statistics import radius
+from ..plan import Plan
+from ..statistics import certified_radius, radius
 from ..study.job import Job
 from ..study.resolved import Resolved
 from ..study.results import mean_and_half_width
@@ -194,7 +194,7 @@ class Findings:
     def radius(jobs: Sequence[Job], sigma: float, tau: float) -> float:
         """R for every image, on the noise's grid or not: the smallest of the jobs' sizes."""
         largest = max((job.size for job in jobs), default=0)
-        return max(0.0, radius(sigma, tau) - grid_slack(largest**2))
+        return certified_radius(radius(sigma, tau), largest**2)
 
     # ── The test ──────────────────────────────────────────────────────────────────────────────────────────────
 

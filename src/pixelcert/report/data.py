@@ -95,7 +95,7 @@ class Index:
 def make_test(votes: Votes, taus: Sequence[float], alpha: float, correction: Correction) -> dict[str, Any]:
     """All that is needed to certify votes of this kind at any of `taus`."""
     plan = votes.plan
-    radii = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels) - votes.grid_slack
+    by_count = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels)
     return {
         "n": plan.n,
         "sigma": plan.sigma,
@@ -106,7 +106,7 @@ def make_test(votes: Votes, taus: Sequence[float], alpha: float, correction: Cor
         "promise": promise_in_words(votes, alpha, correction, "{R}"),
         "radiusPromise": _radius_promise(votes, alpha),
         "values": votes.channels * votes.pixels,
-        "radii": np.maximum(radii, 0.0).tolist(),
+        "radii": statistics.certified_radius(by_count, votes.pixels, votes.channels).tolist(),
         "taus": [_at_tau(votes, tau, alpha, correction) for tau in taus],
     }
 
@@ -121,14 +121,10 @@ def _radius_promise(votes: Votes, alpha: float) -> str:
 
 
 def _at_tau(votes: Votes, tau: float, alpha: float, correction: Correction) -> dict[str, Any]:
-    plan = votes.plan
-    tested = statistics.tested_samples(plan, correction)
-    if statistics.votes_needed(tested, tau, alpha, votes.pixels, correction) is None:
-        fewest = statistics.smallest_n(tau, alpha, votes.pixels, correction) + plan.n - tested
+    if fewest := statistics.fewest_samples(votes.plan, tau, alpha, votes.pixels, correction):
         return {"tau": tau, "fewest": fewest}
     test = rules(votes, tau, alpha, correction)
-    radius = max(0.0, statistics.radius(plan.sigma, tau) - votes.grid_slack)
-    return {"tau": tau, "radius": radius, "steps": test.steps, "prediction": test.prediction}
+    return {"tau": tau, "radius": votes.radius_at(tau), "steps": test.steps, "prediction": test.prediction}
 
 
 # ── Choices ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,6 @@ from ..metrics import (
     shares,
 )
 from ..noise import snap
-from ..statistics import radius
 from ..votes import Votes
 from .scene import Scene
 from .settings import Settings
@@ -48,7 +47,7 @@ def measure(votes: Votes, settings: Settings, explainer: Method, image: Tensor, 
     return {
         "target": votes.provenance.target,
         "target_name": votes.provenance.target_name,
-        "radius": {str(tau): max(0.0, radius(votes.plan.sigma, tau) - votes.grid_slack) for tau in settings.tau},
+        "radius": {str(tau): votes.radius_at(tau) for tau in settings.tau},
         "rows": rows,
     }
 

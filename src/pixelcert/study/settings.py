@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from .. import statistics
-from ..errors import ArgumentError, InfeasibleError
+from ..errors import ArgumentError
 from ..methods import METHODS
 from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, N, Plan, Preset, Sign, check_levels
 from ..statistics import Correction
@@ -215,13 +215,7 @@ class Settings(_Table):
 
     def fewest_samples(self, plan: Plan, tau: float, pixels: int) -> int | None:
         """How many samples τ would need, if the plan has too few to certify any of so many pixels; else None."""
-        try:
-            self.check_feasible(plan, tau, pixels)
-        except InfeasibleError:
-            correction = self.correction_of(plan)
-            guessed = plan.n - statistics.tested_samples(plan, correction)
-            return statistics.smallest_n(tau, self.alpha, pixels, correction) + guessed
-        return None
+        return statistics.fewest_samples(plan, tau, self.alpha, pixels, self.correction_of(plan))
 
     @property
     def deletion_taus(self) -> tuple[float, ...]:
