@@ -15,6 +15,7 @@ from scipy.special import stdtrit
 from pixelcert.errors import ArgumentError
 
 RANDOM = 0.25  # the Certified GridPG of evidence that is spread evenly over four cells
+OTHER_NETWORKS = {"reproduction-resnet50": "resnet50", "reproduction-lite0": "efficientnet_lite0"}  # by study
 
 Where = tuple[str, str, str, str, float, float | None, float | None]  # metric, scene, method, layer, σ, τ, level
 

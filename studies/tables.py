@@ -16,17 +16,11 @@ from pathlib import Path
 import pixelcert as pc
 from pixelcert.errors import ArgumentError
 
-from .evidence import Evidence, find
+from .evidence import OTHER_NETWORKS, Evidence, find
 
 LAYERS = ("input", "final")
 PRESETS = {"reference": "published", "default": "ours"}
 LEVELS, SIGMAS, TAUS = (50, 30, 25, 10, 5), (0.15, 0.25, 0.33), (0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
-
-NETWORKS = {
-    "reproduction": "resnet18",
-    "reproduction-resnet50": "resnet50",
-    "reproduction-lite0": "efficientnet_lite0",
-}
 
 Read = Callable[..., Evidence]  # (study, preset, model)
 
@@ -127,12 +121,8 @@ def masks(read: Read) -> str:
 
 
 def networks(read: Read) -> str:
-    named = {
-        "reproduction": "resnet18",
-        "reproduction-resnet50": "resnet50",
-        "reproduction-lite0": "efficientnet_lite0",
-    }
-    found = {model: read(study, "reference", model) for study, model in named.items()}
+    studies = {"reproduction": "resnet18", **OTHER_NETWORKS}
+    found = {model: read(study, "reference", model) for study, model in studies.items()}
     columns = [f"{layer}: {model}" for layer in LAYERS for model in found]
 
     def cell(of: Evidence, method: str, layer: str) -> str:
@@ -172,7 +162,7 @@ TABLES = {
 
 
 def _by_method(columns: Sequence[str], cells: Callable[[str], Iterable[str]]) -> str:
-    return _markdown(("method", *columns), ((method.title, *cells(name)) for name, method in pc.METHODS.items()))
+    return _markdown(("method", *columns), ((method.short, *cells(name)) for name, method in pc.METHODS.items()))
 
 
 def _markdown(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:

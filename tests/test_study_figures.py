@@ -29,7 +29,6 @@ from small_studies import photographs, small_study
 import pixelcert as pc
 from pixelcert.cli import main
 from pixelcert.figures import FIGURES, Findings, UnavailableError, draw, save
-from pixelcert.figures.names import METHOD_TITLES
 from pixelcert.figures.palette import FAMILIES, LOOKS, level_colours, paint_labels, paint_overlay, shades
 from pixelcert.study.job import Job
 from pixelcert.study.results import rows
@@ -198,12 +197,12 @@ def bars_at(axes: Axes, y: float) -> list[Rectangle]:
 def test_bars_are_the_mean_shares_one_zero_abstain(study, findings, table, name, steps, layer):
     figure = draw(findings, name, model="tiny")
     axes = titled(figure, f"{layer} layer")
-    lanes = labelled_lanes(figure, axes, [METHOD_TITLES[method] for method in METHODS])
+    lanes = labelled_lanes(figure, axes, [pc.METHODS[method].short for method in METHODS])
     assert len(lanes) == len(METHODS) * len(steps)
     for method in METHODS:
         for sigma, level, label in steps:
             where = {"model": "tiny", "method": method, "layer": layer, "sigma": sigma, "tau": 0.6, "level": level}
-            bars = bars_at(axes, lanes[METHOD_TITLES[method], label])
+            bars = bars_at(axes, lanes[pc.METHODS[method].short, label])
             wanted = [
                 mean(table, metric=metric, scene="image", **where)
                 for metric in ("certified_1", "certified_0", "abstained")
@@ -219,7 +218,7 @@ def test_bars_that_were_not_measured_are_hatched_and_not_zero(findings):
     figure = draw(findings, "bars-level")
     assert len([axes for axes in figure.axes if axes.get_title(loc="left")]) == 4, "a panel for each model and layer"
     axes = titled(figure, "crooked, input")
-    lanes = labelled_lanes(figure, axes, [METHOD_TITLES[method] for method in METHODS])
+    lanes = labelled_lanes(figure, axes, [pc.METHODS[method].short for method in METHODS])
     hatched = [patch for patch in axes.patches if patch.get_hatch()]
     assert len(hatched) == len(LEVELS)
     for level in LEVELS:
@@ -239,13 +238,13 @@ def test_boxes_are_the_quartiles_and_median_over_grids(findings, table):
     drawn = 0
     for layer in ("input", "final"):
         axes = titled(figure, f"{layer} layer")
-        lanes = labelled_lanes(figure, axes, [METHOD_TITLES[method] for method in METHODS])
+        lanes = labelled_lanes(figure, axes, [pc.METHODS[method].short for method in METHODS])
         for method in METHODS:
             for level in LEVELS:
                 where = {"model": "tiny", "method": method, "layer": layer, "sigma": 0.1, "tau": 0.6, "level": level}
                 values = found(table, metric="certified_grid_pg", **where)
                 defined = [value for value in values if value is not None]
-                y = lanes[METHOD_TITLES[method], f"K = {level} %"]
+                y = lanes[pc.METHODS[method].short, f"K = {level} %"]
                 said = [text.get_text() for text in axes.texts if abs(text.get_position()[1] - y) < 1e-6]
                 boxes = bars_at(axes, y)
                 if not defined:
@@ -265,7 +264,7 @@ def test_boxes_are_the_quartiles_and_median_over_grids(findings, table):
 def test_boxes_against_the_radius_take_each_sigma(findings, table):
     figure = draw(findings, "boxes-radius", model="tiny", layer="final", level=50)
     axes = titled(figure, "final layer")
-    lanes = labelled_lanes(figure, axes, [METHOD_TITLES[method] for method in METHODS])
+    lanes = labelled_lanes(figure, axes, [pc.METHODS[method].short for method in METHODS])
     for sigma, label in ((0.1, "R = 0.025"), (0.2, "R = 0.050")):
         where = {"model": "tiny", "method": "rise", "layer": "final", "sigma": sigma, "tau": 0.6, "level": 50}
         values = [value for value in found(table, metric="certified_grid_pg", **where) if value is not None]
@@ -309,7 +308,7 @@ def test_scatter_places_every_method_at_its_means(findings, table, name, metric,
                 if not any(value is not None for value in localised):
                     why = "undefined" if localised else "missing"
                     assert not lines(axes, method)
-                    assert re.search(f"{why}: [^.]*{re.escape(METHOD_TITLES[method])}", written(axes))
+                    assert re.search(f"{why}: [^.]*{re.escape(pc.METHODS[method].short)}", written(axes))
                     continue
                 defined = {row["name"] for row in table if is_defined(row, "certified_grid_pg", point)}
                 if at_tau:
@@ -317,7 +316,7 @@ def test_scatter_places_every_method_at_its_means(findings, table, name, metric,
                 else:  # of the same grids
                     across = np.mean([mean(table, metric=metric, name=grid, **where) for grid in defined])
                 line = line_at(axes, method)
-                few = re.search(rf"fewer grids: .*{re.escape(METHOD_TITLES[method])} (\d)/7", written(axes))
+                few = re.search(rf"fewer grids: .*{re.escape(pc.METHODS[method].short)} (\d)/7", written(axes))
                 assert (few and int(few[1])) == (None if len(defined) == 7 else len(defined))
                 assert line.get_markerfacecolor() == (LOOKS[method][0] if len(defined) == 7 else "white")
                 assert line.get_xdata() == pytest.approx([across])
@@ -403,7 +402,7 @@ def test_maps_show_smoothed_labels_and_overlay_to_the_pixel(study, findings):
     for row, (method, layer) in enumerate([("rise", "input"), ("grad_cam", "final")]):
         made = certificate(study, job_of(study, "1.png", method, layer, 0.2), 0.65)
         name = f"{layer} layer"
-        assert METHOD_TITLES[method] in words(figure)
+        assert pc.METHODS[method].short in words(figure)
         np.testing.assert_array_equal(picture(tile(figure, name, "SS, K = 50 %")), made.votes.ones[0] / 44)
         for level in LEVELS:
             shown = picture(tile(figure, name, f"K = {level} %"))
@@ -422,7 +421,7 @@ def test_overlays_show_every_method_on_every_image(study, findings):
         for method in METHODS:
             layer = "final" if "cam" in method else "input"
             made = certificate(study, job_of(study, name, method, layer))
-            title = METHOD_TITLES[method]
+            title = pc.METHODS[method].short
             np.testing.assert_array_equal(picture(tile(figure, "SS", title, number)), made.smoothed(50))
             overlay = paint_overlay(made.overlay, level_colours(LEVELS), made.votes.photo)
             np.testing.assert_array_equal(picture(tile(figure, "certified", title, number)), overlay)
@@ -486,7 +485,7 @@ def test_matrix_has_levels_across_within_each_radius(study, findings):
             layer = "final" if "cam" in method else "input"
             made = certificate(study, job_of(study, "2.png", method, layer, sigma))
             for level in LEVELS:
-                shown = picture(tile(figure, METHOD_TITLES[method], f"K = {level} %", 0, block))
+                shown = picture(tile(figure, pc.METHODS[method].short, f"K = {level} %", 0, block))
                 np.testing.assert_array_equal(shown, paint_labels(made.labels[level], level_colours(LEVELS)[level]))
 
 
@@ -543,7 +542,7 @@ def test_aggatt_examples_are_the_medians_of_their_bins(study, findings, table):
             jobs = sorted_grids(study, table, method, layer, 50)
             # seven grids: the first is in 0-2 %, three in 5-50 %, three in 50-95 %, none in the others
             for column, index in (("0–2 %", 0), ("5–50 %", 2), ("50–95 %", 5)):
-                axes = tile(figure, METHOD_TITLES[method], column, 0, block)
+                axes = tile(figure, pc.METHODS[method].short, column, 0, block)
                 labels = certificate(study, jobs[index]).labels[50]
                 np.testing.assert_array_equal(picture(axes), shaded(labels))
                 (outline,) = axes.patches
@@ -552,7 +551,7 @@ def test_aggatt_examples_are_the_medians_of_their_bins(study, findings, table):
                     jobs[index].scene.cell // 2 * 24 - 0.5,
                 )
             for column in ("2–5 %", "95–98 %", "98–100 %"):
-                axes = tile(figure, METHOD_TITLES[method], column, 0, block)
+                axes = tile(figure, pc.METHODS[method].short, column, 0, block)
                 assert is_missing(axes)
                 assert [text.get_text() for text in axes.texts] == ["no grid"]
 

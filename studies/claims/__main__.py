@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pixelcert.errors import ArgumentError
 
-from ..evidence import Evidence, find
+from ..evidence import OTHER_NETWORKS, Evidence, find
 from . import CLAIMS
 from .judgement import Found, verdict
 
@@ -39,7 +39,7 @@ def gather(folder: Path, preset: str) -> Found:
         return Evidence.read(find(folder, study), model, preset)
 
     others = {}
-    for study, model in {"reproduction-resnet50": "resnet50", "reproduction-lite0": "efficientnet_lite0"}.items():
+    for study, model in OTHER_NETWORKS.items():
         with suppress(ArgumentError):
             others[model] = read(study, model)
     return Found(read("reproduction"), read("reproduction-radii"), others)

@@ -62,7 +62,7 @@ def falls(values: Sequence[float]) -> bool:
 
 
 def title(method: str) -> str:
-    return pc.METHODS[method].title
+    return pc.METHODS[method].short
 
 
 def cell_name(cell: tuple[str, str]) -> str:

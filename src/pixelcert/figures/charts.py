@@ -26,7 +26,7 @@ _LETTERS_PER_INCH = 22  # of the note below a panel
 def style_of(findings: Findings, method: str) -> dict[str, Any]:
     """A method's line and marker; a variant has its method's, with the marker half filled."""
     base = findings.base(method)
-    colour, marker = LOOKS[base]
+    colour, marker = LOOKS.get(base, (FAMILIES[findings.family(method)], "*"))
     return {
         "color": colour,
         "marker": marker,

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..methods import METHODS
 from ..statistics import rounded_down
 from ..study.job import Job
 from .findings import Findings, Setting
 
-METHOD_TITLES = {
-    "grad": "Grad",
-    "gb": "GB",
-    "intgrad": "IntGrad",
-    "ixg": "IxG",
-    "lrp": "LRP",
-    "cam": "CAM",
-    "grad_cam": "Grad-CAM",
-    "grad_cam_pp": "Grad-CAM++",
-    "ablation_cam": "Ablation-CAM",
-    "layer_cam": "Layer-CAM",
-    "rise": "RISE",
-    "occlusion": "Occlusion",
-}
 MODEL_TITLES = {
     "resnet18": "ResNet-18",
     "resnet50": "ResNet-50",
@@ -35,7 +22,7 @@ MODEL_TITLES = {
 
 def method_title(label: str) -> str:
     """As the paper spells it; a variant by its own name."""
-    return METHOD_TITLES.get(label, label)
+    return METHODS[label].short if label in METHODS else label
 
 
 def model_title(label: str) -> str:

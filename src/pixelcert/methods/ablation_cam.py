@@ -24,6 +24,7 @@ class AblationCAM(Method):
 
     name = "ablation_cam"
     title = "Ablation-CAM"
+    short = "Ablation-CAM"
     family = "activation"
     layers = ("final", "input", "*")
     cost = "1 forward, 1 run of the head per channel; 1 forward before a linear head"

@@ -26,6 +26,7 @@ class Method:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    short: ClassVar[str]  # as the paper spells it
     family: ClassVar[str]  # backpropagation, activation or perturbation
     layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
     cost: ClassVar[str]  # runs of the network per image, in words

@@ -29,6 +29,7 @@ class CAM(Method):
 
     name = "cam"
     title = "CAM"
+    short = "CAM"
     family = "activation"
     layers = ("final", "input")
     cost = "1 forward"

@@ -21,6 +21,7 @@ class Grad(Method):
 
     name = "grad"
     title = "Gradient"
+    short = "Grad"
     family = "backpropagation"
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"

@@ -22,6 +22,7 @@ class GradCAM(Method):
 
     name = "grad_cam"
     title = "Grad-CAM"
+    short = "Grad-CAM"
     family = "activation"
     layers = ("final", "input", "*")
     cost = "1 forward, 1 backward of the head; 1 forward before a linear head"

@@ -21,6 +21,7 @@ class GradCAMPlusPlus(Method):
 
     name = "grad_cam_pp"
     title = "Grad-CAM++"
+    short = "Grad-CAM++"
     family = "activation"
     layers = ("final", "input", "*")
     cost = "1 forward, 1 backward of the head; 1 forward before a linear head"

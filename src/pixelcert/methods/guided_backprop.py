@@ -28,6 +28,7 @@ class GuidedBackprop(Method):
 
     name = "gb"
     title = "Guided Backprop"
+    short = "GB"
     family = "backpropagation"
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"

@@ -18,6 +18,7 @@ class InputXGradient(Method):
 
     name = "ixg"
     title = "Input × Gradient"
+    short = "IxG"
     family = "backpropagation"
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"

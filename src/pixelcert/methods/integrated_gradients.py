@@ -23,6 +23,7 @@ class IntegratedGradients(Method):
 
     name = "intgrad"
     title = "Integrated Gradients"
+    short = "IntGrad"
     family = "backpropagation"
     layers = ("input", "final", "*")
     cost = "steps forwards and backwards, and 1 forward more; 1 forward before a linear head"

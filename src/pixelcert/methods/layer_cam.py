@@ -18,6 +18,7 @@ class LayerCAM(Method):
 
     name = "layer_cam"
     title = "Layer-CAM"
+    short = "Layer-CAM"
     family = "activation"
     layers = ("final", "input", "*")
     cost = "1 forward, 1 backward of the head; 1 forward before a linear head"

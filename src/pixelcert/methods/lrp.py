@@ -42,6 +42,7 @@ class LRP(Method):
 
     name = "lrp"
     title = "LRP"
+    short = "LRP"
     family = "backpropagation"
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"

@@ -25,6 +25,7 @@ class Occlusion(Method):
 
     name = "occlusion"
     title = "Occlusion"
+    short = "Occlusion"
     family = "perturbation"
     layers = ("input", "final", "*")
     cost = "1 forward per window (729 at 224 × 224) and 1 more; 1 forward before a linear head"

@@ -27,6 +27,7 @@ class RISE(Method):
 
     name = "rise"
     title = "RISE"
+    short = "RISE"
     family = "perturbation"
     layers = ("input", "final", "*")
     cost = "1 forward per mask and 1 more; 1 forward before a linear head"

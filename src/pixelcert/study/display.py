@@ -17,9 +17,9 @@ from rich.table import Table
 
 from .. import terminal
 from .estimate import Estimate
-from .job import Job
+from .job import Cell, Job
 from .summary import MEASURES, Line, mean_in_words
-from .tally import Cell, Tally
+from .tally import Tally
 
 _QUIET = 15.0  # seconds between lines where there is no terminal to draw in
 
@@ -47,13 +47,14 @@ def in_words(seconds: float | None) -> str:
 def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[Cell, Estimate], notes: Iterable[str]) -> None:
     """Jobs, network runs, disk and time, by model, method and layer, and what is already done."""
     terminal.out.print(f"[bold]{len(jobs)} jobs, {done} done[/]")
-    for model in dict.fromkeys(cell[0] for cell in estimates):
+    for model in dict.fromkeys(cell.model for cell in estimates):
         table = Table(title=escape(model), title_justify="left", title_style="bold")
         table.add_column("method, layer")
         for heading in ("jobs left", "network runs", "per image", "per grid", "in all"):
             table.add_column(heading, justify="right")
-        for method, layer in dict.fromkeys(cell[1:3] for cell in estimates if cell[0] == model):
-            here = {cell: one for cell, one in estimates.items() if cell[:3] == (model, method, layer)}
+        for method, layer in dict.fromkeys((cell.method, cell.layer) for cell in estimates if cell.model == model):
+            where = (model, method, layer)
+            here = {cell: one for cell, one in estimates.items() if (cell.model, cell.method, cell.layer) == where}
             table.add_row(escape(f"{method}, {layer}"), *_costs(here))
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
@@ -71,7 +72,9 @@ def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[Cell, Estimate]
 def _costs(cells: Mapping[Cell, Estimate]) -> list[str]:
     if any(one.refused for one in cells.values()):
         return [str(sum(one.jobs for one in cells.values())), "", "", "", "cannot be done"]
-    each = {kind: [in_words(e.seconds) for c, e in cells.items() if c[3] == kind] for kind in ("image", "grid")}
+    each: dict[str, list[str]] = {"image": [], "grid": []}
+    for cell, one in cells.items():
+        each[cell.scene].append(in_words(one.seconds))
     known = [one.seconds * one.sampled for one in cells.values() if one.seconds is not None]
     return [
         str(sum(one.jobs for one in cells.values())),
@@ -135,10 +138,10 @@ def _pace(tally: Tally) -> str:
 
 
 def _progress(tally: Tally) -> RenderableType:
-    layers = list(dict.fromkeys(cell[2] for cell in tally.totals))
+    layers = list(dict.fromkeys(cell.layer for cell in tally.totals))
     table = Table("model", "method", *layers, "failed", box=None, header_style="dim")
     failed = Counter((job.model.label, job.method) for job, _ in tally.failures.values())
-    for model, method in dict.fromkeys(cell[:2] for cell in tally.totals):
+    for model, method in dict.fromkeys((cell.model, cell.method) for cell in tally.totals):
         cells = [_layer_cell(tally, model, method, layer) for layer in layers]
         count = failed[model, method]
         table.add_row(escape(model), escape(method), *cells, f"[red]{count}[/]" if count else "")
@@ -148,7 +151,7 @@ def _progress(tally: Tally) -> RenderableType:
 
 
 def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
-    here = [cell for cell in tally.totals if cell[:3] == (model, method, layer)]
+    here = [cell for cell in tally.totals if (cell.model, cell.method, cell.layer) == (model, method, layer)]
     total, left = (sum(count[cell] for cell in here) for count in (tally.totals, tally.waiting))
     return f"[green]{total} ✓[/]" if not left else f"{total - left} of {total}"
 

@@ -14,9 +14,8 @@ from ..methods import Method
 from ..noise import noisy, snap
 from ..ranking import count_votes
 from ..tuning import choose_tuning, rounding, tune
-from .job import Job
+from .job import Cell, Job
 from .store import bytes_of_votes
-from .tally import Cell
 from .worker import Worker
 
 _SHORT = 32  # network runs per image above which a method is not timed itself, but the network behind its layer

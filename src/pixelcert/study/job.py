@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..digest import sha256
@@ -17,6 +17,16 @@ from ..tuning import Precision
 from .resolved import ModelFacts, Resolved
 from .scene import Scene, scenes
 from .settings import Settings
+
+
+class Cell(NamedTuple):
+    """What jobs have in common that take equally long."""
+
+    model: str
+    method: str
+    layer: str
+    scene: str  # its kind
+    n: int
 
 
 @dataclass(frozen=True)
@@ -76,9 +86,8 @@ class Job:
         return [replace(self, preset=preset, plan=plan) for preset, plan in plans.items() if preset != self.preset]
 
     @property
-    def cell(self) -> tuple[str, str, str, str, int]:
-        """Jobs of one cell take equally long."""
-        return self.model.label, self.method, self.layer, self.scene.kind, self.plan.n
+    def cell(self) -> Cell:
+        return Cell(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
 
     def __str__(self) -> str:
         plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from .estimate import Estimate, estimate
-from .job import Job, jobs
+from .job import Cell, Job, jobs
 from .resolved import Progress, Resolved, Track, resolve
 from .results import Row, planned, rows, write_tables
 from .run import Watch, run_jobs
 from .settings import Settings, load_settings
 from .store import Store
-from .tally import Cell, Tally
+from .tally import Tally
 from .worker import Worker
 
 if TYPE_CHECKING:

@@ -7,10 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .job import Job
+from .job import Cell, Job
 from .worker import Outcome
-
-Cell = tuple[str, str, str, str, int]
 
 
 @dataclass
