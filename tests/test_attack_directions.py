@@ -17,7 +17,7 @@ from pixelcert.attacks import smooth_relu, surrogate
 from pixelcert.attacks.aim import Aim
 from pixelcert.attacks.ball import Ball
 from pixelcert.attacks.gradients import Pathwise, Stein
-from pixelcert.attacks.smooth_relu import SmoothReLUs
+from pixelcert.attacks.smooth_relu import smooth_relus
 from pixelcert.attacks.surrogate import surrogate_of
 from pixelcert.explainer import explain
 from pixelcert.noise import noisy, snap
@@ -106,7 +106,7 @@ def test_smooth_relus_have_the_shape_of_relus_and_a_slope_of_slopes(relu):
     values = torch.tensor([-3.0, -0.05, 0.05, 3.0, 5.95, 9.0])
     expected = relu(values.clone())
     leaf = values.clone().requires_grad_()
-    with SmoothReLUs():
+    with smooth_relus():
         smooth = relu(leaf * 1)
     torch.testing.assert_close(smooth.detach(), expected, atol=0.08, rtol=0)
     (slope,) = torch.autograd.grad(smooth.sum(), leaf, create_graph=True)
@@ -118,7 +118,7 @@ def test_smooth_relus_have_the_shape_of_relus_and_a_slope_of_slopes(relu):
 
 def test_values_changed_in_place_are_seen_by_others():
     values = torch.tensor([-1.0, 2.0])
-    with SmoothReLUs():
+    with smooth_relus():
         F.relu_(values)
     assert float(values[0]) >= 0
 

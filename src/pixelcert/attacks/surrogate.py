@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..explainer import Explainer
 from ..methods import Method
 from ..models.split import as_maps
-from .smooth_relu import SmoothReLUs
+from .smooth_relu import smooth_relus
 
 Surrogate = Callable[[Tensor], Tensor]  # images (B, C, H, W) → maps (B, H, W) in the graph
 Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes G (B, C, h, w) → maps (B, h, w)
@@ -84,7 +84,7 @@ class _OfFeatures:
         head = model.split(layer).head
         total = torch.zeros_like(features)
         # The fused kernels of attention have no second derivative.
-        with SmoothReLUs(guided=self.method.name == "gb"), sdpa_kernel(SDPBackend.MATH):
+        with smooth_relus(guided=self.method.name == "gb"), sdpa_kernel(SDPBackend.MATH):
             for node, weight in self._way():
                 point = node * features
                 (slope,) = torch.autograd.grad(head(point)[:, self.target].sum(), point, create_graph=True)
