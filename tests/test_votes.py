@@ -265,3 +265,12 @@ def test_equal_votes_make_equal_files_in_every_process(make_votes, tmp_path):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run([sys.executable, "-c", code, first, again], env=environment, check=True)
         assert again.read_bytes() == first.read_bytes()
+
+
+@pytest.mark.parametrize("library", ["pixelcert", "torch", "torchvision"])
+def test_votes_made_by_another_version_are_of_another_function(make_votes, library):
+    source = make_votes().provenance
+    other = replace(source, versions={**source.versions, library: "0.0.1"})
+    (difference,) = source.differences(other)
+    assert difference == f"{library} was {source.versions[library]!r}, now '0.0.1'"
+    assert source.differences(replace(source, versions={**source.versions, "numpy": "0.0.1"})) == []
