@@ -3,12 +3,15 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +25,9 @@ from pixelcert.report import write_page, write_study_page
 from pixelcert.report.chunks import NAME, Chunks
 from pixelcert.report.data import TAUS, Index, make_test, pack, unpack
 from pixelcert.report.of_study import open_study
+from pixelcert.report.page import PARTS, join_script
 from pixelcert.report.shown import Shown
+from pixelcert.statistics import Correction
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -50,6 +55,89 @@ class Tags(HTMLParser):
 
 def read(path: Path) -> Tags:
     return Tags(path.read_text(encoding="utf-8"))
+
+
+# ── The script ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_script_has_every_part_once():
+    found = [file.name for file in (files("pixelcert.report") / "script").iterdir()]
+    assert sorted(found) == sorted(f"{part}.js" for part in PARTS)
+
+
+CERTIFY = """
+const { packed, test } = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
+unpack(Buffer.from(packed, "base64")).then((counts) => {
+  const map = { test, ...counts, derived: new Map() };
+  const plain = ({ labels, ...found }) => ({ labels: Array.from(labels), ...found });
+  const found = map.levels.map((level) => test.taus.map((_, tau) => plain(certify(map, level, tau))));
+  console.log(JSON.stringify(found));
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def certify_in_node() -> Callable[..., list[list[dict[str, Any]]]]:
+    """Certifies packed votes with the page's own script: by level, low first, and τ."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed: apt-get install nodejs")
+    script = join_script(("counts", "certificate")) + CERTIFY
+
+    def certify(packed: bytes, test: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        given = json.dumps({"packed": base64.b64encode(packed).decode(), "test": test})
+        ended = subprocess.run([node, "-e", script], input=given, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return certify
+
+
+def simulate(make_votes, n: int, guess: int) -> pc.Votes:
+    """Votes of all kinds, in the samples that guess and in the others apart: nearly unanimous, split, and of pixels
+    that are tied or NaN, and so vote for neither label, in some samples or in all."""
+    random = np.random.default_rng(n)
+    shape = (2, 30, 40)
+    p = np.where(random.random(shape) < 0.7, random.beta(0.08, 0.08, shape), random.random(shape))
+
+    def count(samples: int) -> np.ndarray:
+        known = random.binomial(samples, random.choice([1, 0.99, 0.5, 0], shape, p=[0.7, 0.1, 0.1, 0.1]))
+        ones = random.binomial(known, p)
+        return np.stack([ones, known - ones]).astype(np.int32)
+
+    first = count(guess)
+    ones, zeros = first + count(n - guess)
+    more = {"guess_ones": first[0]} if guess else {}
+    return make_votes((50, 10), shape[1:], n, guess=guess, ones=ones, zeros=zeros, **more)
+
+
+@pytest.mark.parametrize("n", [100, 255, 256, 70_000])  # counts of one byte, two and four
+@pytest.mark.parametrize(
+    ("correction", "guess"),
+    [(test, guess) for test in get_args(Correction) for guess in (0, 10) if guess or test != "reference"],
+)
+def test_script_certifies_as_the_library_does(make_votes, certify_in_node, n, correction, guess):
+    votes = simulate(make_votes, n, guess)
+    test = make_test(votes, (0.51, 0.6, 0.75, 0.8, 0.9, 0.99), 0.001, correction)
+    found = certify_in_node(pack(Shown.of(votes)), test)
+    seen, stepped = set[int](), 0
+    for place, at in enumerate(test["taus"]):
+        certificate = votes.certify(at["tau"], correction=correction) if "steps" in at else None
+        for level, by_tau in zip((10, 50), found, strict=True):
+            expected = certificate.labels[level] if certificate else np.full(votes.size, pc.ABSTAIN)
+            needed = certificate.claims[level].votes_needed if certificate else None
+            assert by_tau[place]["labels"] == expected.ravel().tolist()
+            assert by_tau[place]["needed"] == needed
+            shares = [by_tau[place][share] for share in ("zeros", "ones", "abstained")]
+            assert shares == [(expected == label).sum() for label in (0, 1, pc.ABSTAIN)]
+            seen |= set(expected.flat)
+            stepped += bool(certificate) and needed < at["steps"][-1][0]
+    assert seen == {0, 1, pc.ABSTAIN}, "all three labels were compared"
+    assert bool(stepped) == (correction == "holm"), "Holm's step down was tried"
+    if n == 100:
+        assert "fewest" in test["taus"][-1], "and a τ out of reach"
+    if guess:
+        assert (votes.zeros < guess - votes.guess_ones).any(), "and fewer votes than were guessed"
 
 
 # ── Votes ─────────────────────────────────────────────────────────────────────────────────────────────────────────

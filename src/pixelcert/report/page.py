@@ -24,6 +24,10 @@ from .of_study import describe_study, shown_of
 from .shown import Shown
 
 MARK = '<meta name="generator" content="pixelcert'  # by which `serve` knows its own pages
+PARTS = (  # of the script, in the order in which they run: constants stand before what is made of them
+    *("state", "elements", "numbers", "counts", "certificate", "chunks", "names", "painting", "figure", "key", "pixel"),
+    *("choices", "selection", "controls", "comparison", "meaning", "speech", "saving", "study", "start"),
+)
 Progress = Callable[[int, int], None]  # (done, total)
 
 
@@ -110,7 +114,7 @@ def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
         raise ArgumentError(
             "there are no votes to show: give votes files that `certify` left, or a study that has run."
         )
-    style, script = (_resource(name) for name in ("page.css", "page.js"))
+    style, script = _resource("page.css"), join_script(PARTS)
     blocks = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in chunks.items())
     parts = {
         "policy": escape(_policy(style, script, content["folder"] is not None)),
@@ -123,6 +127,11 @@ def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
     }
     before, *pieces = _resource("page.html").split("{{")  # one pass: nothing that is put in is looked at again
     return before + "".join(parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces))
+
+
+def join_script(parts: Iterable[str]) -> str:
+    """One script of its parts, in one scope. Modules would be tidier, but a page on disk may not import any."""
+    return "\n".join(['"use strict";', *(_resource(f"script/{part}.js") for part in parts)])
 
 
 def _policy(style: str, script: str, folder: bool) -> str:
