@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 import pixelcert as pc
+from pixelcert.explainer import explain
 from pixelcert.noise import noisy, snap
 
 IMAGE = torch.rand(3, 12, 10, generator=torch.Generator().manual_seed(0))
@@ -100,6 +101,17 @@ def test_reference_preset_ranks_magnitudes_and_counts_its_guess_apart():
 def test_reference_preset_certifies_a_constant_map_as_all_zero():
     certificate = pc.certify(lambda x, t: torch.ones(len(x), 12, 10), IMAGE, 0, preset="reference")
     assert all((labels == 0).all() for labels in certificate.labels.values())
+
+
+@pytest.mark.parametrize("size", [8, 56, 100, 112, 192])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 4), (7, 7), (512, 4, 4), (512, 7, 7), (3, 7, 7)])
+def test_a_coarse_map_that_is_constant_stays_so_when_its_channels_are_summed_and_it_is_enlarged(shape, size):
+    """Rounding differs from place to place, and is the same in every sample: it would be certified."""
+    images = torch.rand(2, 3, size, size)
+    for value in (0.1, 1 / 3, -123.456):
+        constant = torch.full((2, *shape), value)
+        maps = explain(lambda images, targets, constant=constant: constant, images, 0).maps
+        assert (maps == maps[:, :1, :1]).all()
 
 
 def test_a_constant_map_is_legal_abstains_everywhere_and_says_why():

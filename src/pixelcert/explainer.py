@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from .errors import ArgumentError, ExplainerError
 _BATCH = {"cpu": 16}
 _BATCH_ACCELERATOR = 256
 # Such batches that one call of the explainer may take, so that progress shows and little is lost when it ends.
+_FEW = 4  # channels, as an image has
 _CALL = {"cpu": 1}
 _CALL_ACCELERATOR = 64
 
@@ -52,10 +54,28 @@ def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Expla
     _check_logits(logits, images)
     maps = maps.detach()
     maps = maps if maps.dtype == torch.float64 else maps.float()
-    maps = maps.sum(dim=1) if maps.ndim == 4 else maps
-    if maps.shape[1:] != images.shape[2:]:
-        maps = F.interpolate(maps[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
-    return Explanation(maps, logits)
+    maps = sum_channels(maps) if maps.ndim == 4 else maps
+    return Explanation(upsample(maps, images), logits)
+
+
+def sum_channels(values: Tensor) -> Tensor:
+    """(B, C, h, w) → (B, h, w), in the same order at every place.
+
+    Plain sums round by the place in memory. That would rank places that are equal, alike in every sample, and so
+    certify their order.
+    """
+    if values.shape[1] <= _FEW:
+        return reduce(torch.add, values.unbind(dim=1))
+    return values.movedim(1, -1).contiguous().sum(dim=-1)
+
+
+def upsample(maps: Tensor, images: Tensor) -> Tensor:
+    """Maps (B, h, w) at the images' size, bilinearly. For that reason, what is constant stays so to the last bit."""
+    if maps.shape[1:] == images.shape[2:]:
+        return maps
+    base = maps[:, :1, :1].nan_to_num(0, 0, 0)
+    above = F.interpolate((maps - base)[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+    return base + above
 
 
 def describe(explainer: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..explainer import Explainer
+from ..explainer import Explainer, upsample
 from ..methods import Method
 from ..models.split import as_maps
 from .smooth_relu import smooth_relus
@@ -49,7 +49,7 @@ class _Own:
 
     def __call__(self, images: Tensor) -> Tensor:
         maps = self.explainer(images, torch.full((len(images),), self.target, device=images.device))
-        return _to_size(maps.sum(dim=1) if maps.ndim == 4 else maps, images)
+        return upsample(maps.sum(dim=1) if maps.ndim == 4 else maps, images)
 
     def differentiable(self, image: Tensor) -> bool:
         leaf = image[None].clone().requires_grad_()
@@ -73,7 +73,7 @@ class _OfFeatures:
         features = self.method.model.split(self.method.layer).features(images)
         slopes = self._slopes(features)
         maps = self.formula(as_maps(features, images), as_maps(slopes, images))
-        return _to_size(_averaged_over(maps, *self._windows(min(maps.shape[1:]))), images)
+        return upsample(_averaged_over(maps, *self._windows(min(maps.shape[1:]))), images)
 
     def _slopes(self, features: Tensor) -> Tensor:
         """∂ logit / ∂ A, in the graph; a constant before a linear head."""
@@ -117,12 +117,6 @@ def _averaged_over(maps: Tensor, window: int, stride: int) -> Tensor:
         return whole[:, 0, : maps.shape[1], : maps.shape[2]]
 
     return handed_back(sums) / handed_back(torch.ones_like(sums))
-
-
-def _to_size(maps: Tensor, images: Tensor) -> Tensor:
-    if maps.shape[1:] == images.shape[2:]:
-        return maps
-    return F.interpolate(maps[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
 
 
 # ── The formulas ──────────────────────────────────────────────────────────────────────────────────────────────────

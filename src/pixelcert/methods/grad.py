@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..explainer import Explanation
+from ..explainer import Explanation, sum_channels
 from ..models.split import as_maps
 from .base import Method
 from .gradient import layer_gradient
@@ -29,4 +29,4 @@ class Grad(Method):
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(as_maps(gradient, images).abs().sum(dim=1), logits)
+        return Explanation(sum_channels(as_maps(gradient, images).abs()), logits)

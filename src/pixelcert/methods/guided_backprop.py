@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation
+from ..explainer import Explanation, sum_channels
 from ..models.relus import EveryReLU
 from ..models.split import as_maps
 from .base import Method
@@ -37,7 +37,7 @@ class GuidedBackprop(Method):
         linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer
         with nullcontext() if linear else EveryReLU(_Guided.apply):
             _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(as_maps(gradient, images).abs().sum(dim=1), logits)
+        return Explanation(sum_channels(as_maps(gradient, images).abs()), logits)
 
 
 class _Guided(torch.autograd.Function):
