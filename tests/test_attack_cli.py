@@ -17,7 +17,7 @@ from PIL import Image
 from small_networks import small_model
 
 import pixelcert as pc
-from pixelcert.attacks import campaign
+from pixelcert.attacks import campaign, summarise
 from pixelcert.attacks.commands import BROKEN
 from pixelcert.attacks.outcome import Outcome
 from pixelcert.cli import main
@@ -71,7 +71,7 @@ def file(votes, tmp_path) -> Path:
 
 @pytest.fixture
 def no_sampling(monkeypatch) -> None:
-    monkeypatch.setattr(campaign, "sample", lambda *_, **__: pytest.fail("sampling began"))
+    monkeypatch.setattr(campaign, "sample_each", lambda *_, **__: pytest.fail("sampling began"))
 
 
 def test_a_table_says_what_flipped_and_whether_the_certificate_holds(attack, file):
@@ -81,15 +81,25 @@ def test_a_table_says_what_flipped_and_whether_the_certificate_holds(attack, fil
     for words in ("δ = 0", "0.989 R", "none: random", "certified in", "certified out", "abstaining"):
         assert words in run.out
     assert "cat.safetensors: holds: no certified pixel provably lost its majority inside R = " in run.out
+    assert "All together" not in run.out
+
+
+def test_files_are_also_shown_all_together(attack, file, votes, tmp_path):
+    again = votes.save(tmp_path / "again.safetensors")
+    run = attack(file, again, "--model", MODEL, *QUICK)
+    assert run.out.count("Flipped pixels: cat.png, grad_cam at final, K = 25 %") == 2
+    assert run.out.count("All together: 1 image, grad_cam at final of small resnet, K = 25 %") == 1
 
 
 def test_json_has_every_tally_and_agrees_with_the_library(attack, file, votes):
     run = attack(file, "--model", MODEL, *QUICK, "--json", "-K", 10, "--seed", 3)
-    (found,) = json.loads(run.out)
+    printed = json.loads(run.out)
+    (found,) = printed["attacks"]
     explainer = pc.method("grad_cam", small_model("resnet"), relu=False)
     image = torch.from_numpy(votes.photo / np.float32(255)).permute(2, 0, 1)
     settings: Any = {"steps": 2, "draws": 2, "samples": 60, "radii": [0.1], "seed": 3}
     outcome = pc.attack(votes, explainer, image, level=10, **settings)
+    assert printed["summary"] == json.loads(json.dumps([one.as_dict() for one in summarise([outcome])]))
     assert found["attempts"] == json.loads(json.dumps(outcome.as_dict()["attempts"]))
     assert found["broken"] == 0
     assert json.dumps(found["level"]) == "10"
@@ -116,8 +126,9 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
     assert run.code == 1
     assert "the votes hold cat.png for pictures only, not exactly: give the file with --image." in run.said
     Image.fromarray(votes.photo // 2).save(tmp_path / "other.png")
-    run = attack(file, "--model", MODEL, *QUICK, "--image", "other.png")
-    assert "--image other.png is not what was certified: give cat.png itself." in run.said
+    for wrong in (file, votes.save(tmp_path / "exact.safetensors")):  # which needs none, and is given one all the same
+        run = attack(wrong, "--model", MODEL, *QUICK, "--image", "other.png")
+        assert "--image other.png is not what was certified: give cat.png itself." in run.said
     Image.fromarray(votes.photo).save(tmp_path / "cat.png")
     assert attack(file, "--model", MODEL, *QUICK, "--image", "other.png", "--image", "cat.png").code == 0
 

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 import torch
 from attack_world import IMAGE, SIGMA, Distances, Votes, margins
+from scipy.stats import norm
 
 import pixelcert as pc
 from pixelcert.attacks import attack_certificate, campaign
 from pixelcert.attacks.effort import Effort
-from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before, votes_against_needed
+from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before
+from pixelcert.attacks.proof import votes_against_needed
 from pixelcert.certificate import Certificate
 from pixelcert.files import read_arrays
+from pixelcert.sampling import Subject, sample_each
 
 LEVEL, FRAGILE, BARELY = Distances.level, [0, 32], [1, 33]  # pixels and their mirrors, see `margins`
 QUICK: dict[str, Any] = {"steps": 15, "draws": 64, "samples": 1500}
@@ -84,9 +87,31 @@ def test_certified_pixels_hold_inside_the_radius_and_fall_beyond(outcome):
     inside = [one for one in outcome.attempts if outcome.inside(one)]
     assert {one.change for one in inside} == {"none", "random", "certified", "abstaining"}
     for attempt in inside:
-        assert outcome.tally(attempt, "certified in") == (31, 0, 0)
-        assert outcome.tally(attempt, "certified out") == (31, 0, 0)
+        assert outcome.tally(attempt, "certified in")[:3] == (31, 0, 0)
+        assert outcome.tally(attempt, "certified out")[:3] == (31, 0, 0)
     assert set(flipped(outcome, find(outcome, "certified", 4))) >= set(BARELY)
+
+
+def test_a_certified_pixel_may_come_to_abstain_inside_the_radius(outcome):
+    """What the published theorem rules out: only the majority is kept, not the map with abstentions."""
+    attempt, world = find(outcome, "certified", 1), Distances(margins())
+    assert outcome.inside(attempt)
+    shares = norm.cdf(world.margins(IMAGE + torch.from_numpy(attempt.delta)) / SIGMA)
+    assert (shares[BARELY] > 0.5).all()
+    assert (shares[BARELY] < outcome.certificate.tau).all()
+    assert np.flatnonzero(outcome.provably_abstains(attempt)).tolist() == BARELY
+    assert not outcome.provably_flipped(attempt).flatten()[BARELY].any()
+
+
+def test_abstentions_are_those_of_the_closed_form(outcome):
+    """A pixel's share at x + δ is Φ(its distance to its boundary / σ)."""
+    world, certified = Distances(margins()), outcome.certificate.labels[LEVEL].flatten() != pc.ABSTAIN
+    for attempt in outcome.attempts:
+        shares = norm.cdf(world.margins(IMAGE + torch.from_numpy(attempt.delta)) / SIGMA)
+        abstains = outcome.provably_abstains(attempt).flatten()
+        assert (shares[abstains] < outcome.certificate.tau).all()
+        assert abstains[certified & (shares < outcome.certificate.tau - 0.1)].all()
+        assert not abstains[~certified].any()
 
 
 def test_the_attack_goes_nearly_as_far_as_any_could(outcome):
@@ -112,22 +137,24 @@ def test_black_boxes_are_attacked_by_votes_alone():
     assert found.broken == 0
 
 
-def test_votes_are_counted_anew_by_the_rules_they_were_counted_by(monkeypatch):
-    """The published code's rules, and a sign of its own."""
-    world, real, plans = Distances(margins()), campaign.sample, []
-    rules: Any = {"preset": "reference", "sign": "signed"}
-    votes = pc.sample(world, IMAGE, 0, sigma=SIGMA, n=500, levels=(LEVEL,), **rules)
+@pytest.mark.parametrize(
+    "rules", [{"rule": "percentile"}, {"rule": "percentile", "guess": 10}, {"sign": "absolute"}, {"sign": "positive"}]
+)
+def test_votes_are_counted_anew_by_the_rules_they_were_counted_by(rules, monkeypatch):
+    world, real, plans = Distances(margins()), campaign.sample_each, []
+    plan = pc.Plan(sigma=SIGMA, n=500, levels=(LEVEL,), **rules)
+    (votes,) = sample_each(plan, world, [Subject(IMAGE, 0)])
 
-    def watched(*given: Any, **settings: Any) -> pc.Votes:
-        counted = real(*given, **settings)
-        plans.append(counted.plan)
-        return counted
+    def watched(given: pc.Plan, *rest: Any, **settings: Any) -> Any:
+        plans.append(given)
+        return real(given, *rest, **settings)
 
-    monkeypatch.setattr(campaign, "sample", watched)
+    monkeypatch.setattr(campaign, "sample_each", watched)
     found = pc.attack(votes, world, IMAGE, radii=[0.1], **QUICK)
     assert found.broken == 0
-    for plan in plans:
-        assert dataclasses.replace(plan, n=500, seed=0) == votes.plan
+    assert plans
+    for fresh in plans:
+        assert dataclasses.replace(fresh, n=500, seed=0, guess=plan.guess) == plan
 
 
 def test_equal_seeds_make_equal_attacks(certificate):
@@ -178,6 +205,9 @@ def test_labels_from_too_low_a_threshold_are_caught(certificate):
     found = attack_certificate(lying, Distances(margins()), IMAGE, radii=[certificate.radius], **QUICK)
     assert found.broken == len(FRAGILE)
     assert found.verdict.startswith("BROKEN: 2 certified pixels")
+    assert found.verdict.endswith("with probability 0.002 at most.")
+    uncorrected = dataclasses.replace(found, certificate=dataclasses.replace(lying, correction="none"))
+    assert uncorrected.verdict.endswith("α is the chance of each pixel alone to be false.")
 
 
 def test_a_radius_that_is_too_large_is_caught(certificate):
@@ -189,17 +219,35 @@ def test_a_radius_that_is_too_large_is_caught(certificate):
 # ── What is claimed of flips ──────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.75, 0.9])
 @pytest.mark.parametrize(("samples", "alpha", "hypotheses"), [(100, 0.001, 64), (150, 0.05, 50176), (40, 0.01, 1)])
-def test_proof_takes_the_fewest_votes_that_are_enough(samples, alpha, hypotheses):
-    def chance(k: int) -> Fraction:
-        return Fraction(sum(comb(samples, x) for x in range(k, samples + 1)), 2**samples) * hypotheses
+def test_proof_takes_the_fewest_votes_that_are_enough(samples, share, alpha, hypotheses):
+    """In whole numbers: how likely so few votes are for a label of just this share, over all hypotheses."""
+    exact = Fraction(share)
 
-    needed = votes_against_needed(samples, alpha, hypotheses)
+    def chance(against: int) -> Fraction:
+        few = range(samples - against + 1)
+        return sum(comb(samples, k) * exact**k * (1 - exact) ** (samples - k) for k in few) * hypotheses
+
+    needed = votes_against_needed(samples, share, alpha, hypotheses)
     assert chance(needed) <= Fraction(alpha) < chance(needed - 1)
 
 
+def test_a_smaller_share_takes_more_votes_against_it():
+    needed = [votes_against_needed(1000, share, 0.001, 1) for share in (0.5, 0.75, 0.9)]
+    assert needed == sorted(needed, reverse=True)
+    for share, votes in zip((0.5, 0.75, 0.9), needed, strict=True):
+        assert 0 < votes - 1000 * (1 - share) < 60, "just above what a label of this share expects"
+
+
 def test_too_few_samples_prove_nothing():
-    assert votes_against_needed(10, 0.001, 1000) == 11
+    assert votes_against_needed(10, 0.5, 0.001, 1000) == 11
+
+
+def test_samples_that_can_prove_a_flip_can_prove_an_abstention():
+    """So that the check at the door need ask for the first alone."""
+    for tau in (0.5, 0.6, 0.75, 0.99):
+        assert votes_against_needed(30, tau, 0.001, 1000) <= votes_against_needed(30, 0.5, 0.001, 1000) <= 30
 
 
 def judged(certificate: Certificate, ones: np.ndarray, samples: int) -> Outcome:
@@ -221,6 +269,59 @@ def test_chance_flips_half_of_the_undecided_pixels_and_proves_almost_none(certif
     assert false > 0, "so conservative that it could not prove anything"
 
 
+def kept(certificate: Certificate, samples: int, *rounds: np.ndarray) -> Outcome:
+    """An attempt for each of `rounds`, the votes (64,) for every pixel's label."""
+    ones = labels_before(certificate, LEVEL) == 1
+    votes = [np.asarray(one, np.int32).reshape(8, 8) for one in rounds]
+    delta = np.zeros((1, 8, 8), np.float32)
+    counts = [(np.where(ones, one, samples - one), np.where(ones, samples - one, one)) for one in votes]
+    attempts = tuple(Attempt("none", 0.0, delta, *pair) for pair in counts)
+    return Outcome(certificate, LEVEL, samples, "stein", 0, attempts)
+
+
+def test_chance_almost_never_proves_an_abstention(certificate):
+    """Shares of exactly τ do not lie below it: over eight attempts together, a proof errs with chance α."""
+    lenient, random, runs, samples = dataclasses.replace(certificate, alpha=0.05), np.random.default_rng(0), 1000, 301
+    false = 0
+    for _ in range(runs):
+        found = kept(lenient, samples, *random.binomial(samples, lenient.tau, (8, 64)))
+        false += any(found.provably_abstains(attempt).any() for attempt in found.attempts)
+    assert false / runs <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert false > 0, "so conservative that it could not prove anything"
+
+
+def test_abstentions_are_tested_apart_from_flips(certificate):
+    """Certified pixels under every attempt, at the whole α; those that abstain have nothing to lose."""
+    labels = certificate.labels[LEVEL].copy()
+    labels[:, 2:] = pc.ABSTAIN
+    sparse = dataclasses.replace(certificate, labels=MappingProxyType({LEVEL: labels}))
+    certified, all_labels = int((labels != pc.ABSTAIN).sum()), 64
+    found = kept(sparse, 200, *np.full((3, 64), 150))
+    assert found.votes_against_needed == votes_against_needed(200, 0.5, sparse.alpha, 3 * all_labels)
+    assert found.votes_against_needed_to_abstain == votes_against_needed(200, 0.75, sparse.alpha, 3 * certified)
+    assert found.votes_against_needed_to_abstain < votes_against_needed(200, 0.75, sparse.alpha, 3 * all_labels)
+    assert found.as_dict()["votes_against_needed_to_abstain"] == found.votes_against_needed_to_abstain
+
+
+def test_every_group_has_its_own_tally(certificate):
+    votes = np.full(64, 1000)
+    votes[1:4] = 600  # certified in, and a majority still
+    votes[4:6] = 100  # certified in, flipped
+    votes[40:47] = 600  # certified out
+    votes[FRAGILE] = 600, 400
+    found = kept(certificate, 1000, votes)
+    tallies = {group: found.tally(found.attempts[0], group) for group in GROUPS}
+    assert tallies == {"certified in": (31, 2, 2, 5), "certified out": (31, 0, 0, 7), "abstaining": (2, 1, 1, None)}
+
+
+def test_an_abstention_takes_just_so_many_votes(certificate):
+    votes = np.full(64, 1000)
+    needed = kept(certificate, 1000, votes).votes_against_needed_to_abstain
+    votes[1], votes[2] = 1000 - needed, 1001 - needed
+    found = kept(certificate, 1000, votes)
+    assert np.flatnonzero(found.provably_abstains(found.attempts[0])).tolist() == [1]
+
+
 def test_exactly_half_of_the_votes_are_no_majority(certificate):
     found = judged(certificate, np.full(64, 50), 100)
     assert sum(found.tally(found.attempts[0], group).flipped for group in GROUPS) == 64
@@ -232,6 +333,7 @@ def test_votes_for_neither_class_count_against_the_label(certificate):
     attempt = Attempt("none", 0.0, np.zeros((1, 8, 8), np.float32), none, none)
     found = Outcome(certificate, LEVEL, 100, "stein", 0, (attempt,))
     assert found.broken == 62
+    assert found.provably_abstains(attempt).sum() == 62
 
 
 def test_pixels_without_a_majority_are_left_alone(make_votes):
@@ -261,7 +363,7 @@ def test_pixels_without_a_majority_are_left_alone(make_votes):
     ],
 )
 def test_senseless_settings_are_refused_before_any_work(certificate, settings, message, monkeypatch):
-    monkeypatch.setattr(campaign, "sample", lambda *_, **__: pytest.fail("sampling began"))
+    monkeypatch.setattr(campaign, "sample_each", lambda *_, **__: pytest.fail("sampling began"))
     with pytest.raises(pc.ArgumentError, match=message):
         attack_certificate(certificate, Distances(margins()), IMAGE, **settings)
 
@@ -316,9 +418,10 @@ def test_saved_outcomes_hold_every_perturbation_and_what_is_said_of_it(outcome, 
     for index, attempt in enumerate(outcome.attempts):
         np.testing.assert_array_equal(arrays[f"delta.{index}"], attempt.delta)
         np.testing.assert_array_equal(arrays[f"ones.{index}"], attempt.ones)
-        tally = outcome.tally(attempt, "abstaining")
-        stored = header["attempts"][index]["groups"]["abstaining"]
-        assert (stored["pixels"], stored["flipped"], stored["provably"]) == tuple(tally)
+        for group in GROUPS:
+            tally = outcome.tally(attempt, group)
+            stored = header["attempts"][index]["groups"][group]
+            assert stored == {**tally._asdict(), "percent": tally.percent}
 
 
 def test_the_picture_paints_flips_where_they_are(outcome, tmp_path):

@@ -3,3 +3,5 @@ from .campaign import attack_certificate as attack_certificate
 from .outcome import Attempt as Attempt
 from .outcome import Outcome as Outcome
 from .outcome import Tally as Tally
+from .summary import Summary as Summary
+from .summary import summarise as summarise

@@ -20,7 +20,7 @@ from ..explainer import Explainer, channels_of, describe, device_of
 from ..image import check_image, image_hash
 from ..noise import snap
 from ..plan import ALPHA, TAU
-from ..sampling import sample
+from ..sampling import Subject, sample_each
 from ..statistics import Correction
 from ..tuning import Precision
 from ..votes import Votes
@@ -28,8 +28,9 @@ from .aim import Aim
 from .ball import Ball
 from .effort import Effort
 from .gradients import Gradient, gradient_for
-from .outcome import Attempt, Outcome, labels_before, votes_against_needed
+from .outcome import Attempt, Outcome, labels_before
 from .pgd import descend
+from .proof import votes_against_needed
 from .surrogate import Surrogate, surrogate_of
 
 Progress = Callable[[int, int], None]  # (noisy copies explained, planned)
@@ -168,7 +169,7 @@ class Campaign:
             )
         pixels = int((self._labels != ABSTAIN).sum())
         hypotheses, alpha = pixels * (1 + len(self.radii) * (1 + len(self._aims))), self.certificate.alpha
-        if votes_against_needed(self.effort.samples, alpha, hypotheses) > self.effort.samples:
+        if votes_against_needed(self.effort.samples, 0.5, alpha, hypotheses) > self.effort.samples:
             fewest = statistics.smallest_n(0.5, alpha, hypotheses, "reference")  # one-sided, for so many pixels
             raise ArgumentError(
                 f"samples={self.effort.samples} cannot prove a flip of one in {hypotheses} pixels counted, even if "
@@ -205,22 +206,12 @@ class Campaign:
 
     def _judge(self, change: str, radius: float, delta: Tensor, work: _Work) -> Attempt:
         """Fresh votes of the image moved by `delta`, counted exactly as the certificate's were."""
-        plan, moved = self.certificate.votes.plan, snap(self.clean + delta)
-        votes = sample(
-            self.explainer,
-            moved,
-            self._target,
-            sigma=plan.sigma,
-            n=self.effort.samples,
-            levels=(self.level,),
-            seed=self._noise_seeds[1],
-            sign=plan.sign,
-            preset="reference" if plan.guess else "default",
-            tau=None,
-            batch_size=self.effort.batch_size,
-            precision=self._precision,
-            progress=work.watch,
-        )
+        moved = snap(self.clean + delta)
+        rules, seed = self.certificate.votes.plan, self._noise_seeds[1]
+        plan = replace(rules, n=self.effort.samples, levels=(self.level,), seed=seed, guess=0)
+        subject = Subject(moved, self._target, progress=work.watch)
+        how: Any = {"batch_size": self.effort.batch_size, "precision": self._precision}
+        votes = next(sample_each(plan, self.explainer, [subject], **how))
         work.add(self.effort.samples)
         applied = (moved - self.clean).cpu().numpy()  # exact: both are on the grid
         return Attempt(change, radius, applied, votes.ones[0], votes.zeros[0])

@@ -63,6 +63,7 @@ def attack(
         from .display import Finished, show_outcomes
 
         loaded = [Votes.load(file) for file in votes]
+        _check_images(loaded, image or ())
         certificates = [one.certify(tau, alpha, correction=correction) for one in loaded]  # type: ignore[arg-type]
         places = _places(votes, out)
         load = cache(lambda name: load_model(name, None if weights == "none" else weights, device))
@@ -98,6 +99,17 @@ def _explainer(votes: Votes, model: str | None, load: Callable[[str], Classifier
     return method(source.method, load(model or source.model), source.layer, **source.params)
 
 
+def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
+    """Refuse photographs of which none was certified, even where votes need none: somebody took them for theirs."""
+    from ..image import image_hash, load_image
+    from ..noise import snap
+
+    pairs = ((one.provenance.image, load_image(file, one.size[0])) for one in votes for file in files)
+    if files and not any(image_hash(snap(image)) == certified for certified, image in pairs):
+        names = ", ".join(dict.fromkeys(one.provenance.image_name or "the image" for one in votes))
+        raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
+
+
 def _photograph(votes: Votes, files: Sequence[Path]) -> Tensor:
     """The very image that was certified: one of the files, or the picture in the votes where it is exact."""
     import torch
@@ -111,8 +123,6 @@ def _photograph(votes: Votes, files: Sequence[Path]) -> Tensor:
         if image_hash(snap(image)) == votes.provenance.image:
             return image
     name = votes.provenance.image_name or "the image"
-    if files:
-        raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {name} itself.")
     raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
 
 

@@ -1,8 +1,9 @@
-"""What `pixelcert attack` prints: a table of flips, and what they say of the certificate."""
+"""What `pixelcert attack` prints: tables of flips, and what they say of the certificates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from .. import terminal
-from .outcome import GROUPS, Attempt, Outcome, Tally
+from .outcome import CERTIFIED, GROUPS, Outcome, Tally
+from .summary import Row, Summary, summarise
 
+_FEW = 6  # tables of single files that a person would read
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
 
 
@@ -24,58 +27,105 @@ class Finished(NamedTuple):
 
 
 def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
+    """A table and a verdict of each file, and of more than one file their sums; of many files no tables but those."""
+    outcomes = [one.outcome for one in finished]
     if as_json:
-        terminal.print_json([_as_dict(one) for one in finished])
+        together = [summary.as_dict() for summary in summarise(outcomes)]
+        terminal.print_json({"attacks": [_as_dict(one) for one in finished], "summary": together})
         return
     for one in finished:
-        terminal.out.print(_table(one.outcome))
-        terminal.out.print(_legend(one.outcome))
-        colour = "red" if one.outcome.broken else "green"
-        terminal.out.print(f"[bold {colour}]{escape(str(one.votes))}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
-        for path in one.written:
-            terminal.out.print(f"  {escape(str(path))}", soft_wrap=True)
+        if few := len(finished) <= _FEW:
+            terminal.out.print(_table_of_one(one.outcome))
+        _print_verdict(one, with_files=few)
+    if len(finished) > 1:
+        for summary in summarise(outcomes):
+            terminal.out.print(_table_of_all(summary))
+    terminal.out.print(_legend(outcomes))
 
 
-def _table(outcome: Outcome) -> Table:
+def _print_verdict(one: Finished, with_files: bool) -> None:
+    colour = "red" if one.outcome.broken else "green"
+    terminal.out.print(f"[bold {colour}]{escape(str(one.votes))}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
+    for path in one.written if with_files else ():
+        terminal.out.print(f"  {escape(str(path))}", soft_wrap=True)
+
+
+# ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _table_of_one(outcome: Outcome) -> Table:
     source = outcome.certificate.votes.provenance
-    title = f"Flipped pixels: {source.image_name or 'image'}, {source.method} at {source.layer}, K = {outcome.level} %"
+    about = f"{source.image_name or 'image'}, {source.method} at {source.layer}, K = {outcome.level} %"
+    (summary,) = summarise([outcome])
+    return _table(f"Flipped pixels: {about}", summary)
+
+
+def _table_of_all(summary: Summary) -> Table:
+    model, method, layer, level = summary.explanation
+    images = f"{summary.images} image{'s' if summary.images > 1 else ''}"
+    return _table(f"All together: {images}, {method} at {layer} of {model}, K = {level} %", summary)
+
+
+def _table(title: str, summary: Summary) -> Table:
     table = Table(title=escape(title), title_justify="left", title_style="bold")
-    table.add_column("‖δ‖₂ <", justify="right")
+    table.add_column("‖δ‖₂ <", justify="right", vertical="bottom")
     table.add_column("δ against")
+    if some := any(row.images < summary.images for row in summary.rows):
+        table.add_column("images", justify="right")
     for group in GROUPS:
-        table.add_column(f"{int(outcome.members(group).sum())} {group}", justify="right")
-    before = None
-    for attempt in outcome.attempts:
-        if attempt.radius != before:
+        table.add_column(f"{summary.pixels[group]}\n{group}", justify="right")
+        if group in CERTIFIED:
+            table.add_column("of them\nabstain", justify="right")
+    sizes = _sizes(summary.rows)
+    for row, (before, size) in zip(summary.rows, pairwise(["", *sizes]), strict=True):
+        if size != before:
             table.add_section()
-        size = _size(attempt, outcome.certificate.radius) if attempt.radius != before else ""
-        table.add_row(size, _AGAINST[attempt.change], *(_cell(outcome.tally(attempt, group)) for group in GROUPS))
-        before = attempt.radius
+        images = [str(row.images)] if some else []
+        table.add_row(size if size != before else "", _AGAINST[row.change], *images, *_cells(row))
     return table
 
 
-def _size(attempt: Attempt, radius: float) -> str:
-    """A radius as a multiple of the certified one."""
-    if attempt.radius == 0:
-        return "δ = 0"
-    return f"{attempt.radius / radius:.3g} R" if radius else f"{attempt.radius:.4g}"
+def _sizes(rows: Sequence[Row]) -> list[str]:
+    """Multiples of the certified radius, or radii where certificates of several R were attacked at the same ones."""
+    if any(row.multiple is None for row in rows):
+        return [f"{row.radius:.4g}" if row.radius else "δ = 0" for row in rows]
+    return [f"{row.multiple:.3g} R" if row.multiple else "δ = 0" for row in rows]
 
 
-def _cell(tally: Tally) -> str:
+def _cells(row: Row) -> list[str]:
+    cells = []
+    for group in GROUPS:
+        cells.append(_flips(row.tallies[group]))
+        if group in CERTIFIED:
+            cells.append(str(row.tallies[group].abstains) if row.tallies[group].pixels else "–")
+    return cells
+
+
+def _flips(tally: Tally) -> str:
     if not tally.flipped:
         return "0" if tally.pixels else "–"
     provably = f" ({tally.provably})" if tally.provably else ""
     return f"{tally.flipped}{provably} {tally.percent:.1f} %"
 
 
-def _legend(outcome: Outcome) -> str:
-    """How to read the table."""
+def _legend(outcomes: Sequence[Outcome]) -> str:
+    """How to read the tables. Settings are the same for all files; how many votes prove a claim is not."""
+    certificate, apart = outcomes[0].certificate, ", for each file" if len(outcomes) > 1 else ""
+    to_flip = _span([one.votes_against_needed for one in outcomes])
+    to_abstain = _span([one.votes_against_needed_to_abstain for one in outcomes])
     return (
-        f"Flipped: at most half of {outcome.samples} fresh votes are for the pixel's label. Pixels whose true share is "
-        f"near one half do so by chance: compare with δ = 0. In brackets, provably flipped: at least "
-        f"{outcome.votes_against_needed} votes are against the label, so that its true share is below one half; with "
-        f"confidence {outcome.certificate.confidence} this is right everywhere in the table."
+        f"Flipped: at most half of {outcomes[0].samples} fresh votes are for the pixel's label. Pixels whose true "
+        f"share is near one half do so by chance: compare with δ = 0. In brackets, provably flipped: at least "
+        f"{to_flip} votes are against the label, so that its true share is below one half. Abstain: at least "
+        f"{to_abstain} are, so that its true share is below τ = {certificate.tau:g} and the map with abstentions shows "
+        f"the label no more. Each of these two claims is right everywhere in the table with confidence "
+        f"{certificate.confidence}{apart}."
     )
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _as_dict(one: Finished) -> dict[str, object]:

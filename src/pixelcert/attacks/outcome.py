@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .. import statistics
 from ..certificate import ABSTAIN, Certificate
 from ..files import write_arrays
+from .proof import votes_against_needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 KIND, VERSION = "pixelcert attack", 1
 
 Group = Literal["certified in", "certified out", "abstaining"]
-GROUPS: tuple[Group, ...] = ("certified in", "certified out", "abstaining")
+CERTIFIED: tuple[Group, ...] = ("certified in", "certified out")
+GROUPS: tuple[Group, ...] = (*CERTIFIED, "abstaining")
+CHANGES = ("none", "random", "certified", "abstaining")  # the last two are made against pixels of that kind
 
 
 class Tally(NamedTuple):
@@ -28,17 +31,21 @@ class Tally(NamedTuple):
     pixels: int
     flipped: int  # at most half of the fresh votes are for the label
     provably: int  # so few that the label has lost its majority, whatever the fresh noise was, but for a chance of α
+    abstains: int | None = None  # so few that its share is below τ, by a test of its own; None for pixels not certified
 
     @property
     def percent(self) -> float:
         return 100 * self.flipped / self.pixels if self.pixels else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "percent": self.percent}
 
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
     """A perturbation, and fresh votes of the image that it makes."""
 
-    change: str  # "none", "random", or the pixels that it was made against: "certified" or "abstaining"
+    change: str  # one of CHANGES
     radius: float  # the limit it was made within
     delta: NDArray[np.float32]  # (C, H, W), as it was applied
     ones: NDArray[np.int32]  # (H, W)
@@ -57,6 +64,10 @@ class Outcome:
     is just above one half is there by chance almost every second time, so flips at no change at all are the measure of
     how many to expect. "Provably" is a claim: by the exact binomial test, the fresh votes are too few for any share of
     one half or more, for all pixels of all attempts together, with confidence 1 - α.
+
+    "Abstains" is a claim about certified pixels, too: the fresh votes are too few for any share of τ or more. The map
+    with abstentions then shows the label no more, even where it keeps its majority, which is all that is certified. It
+    is a family of hypotheses of its own, of all certified pixels under all attempts, with an α of its own.
     """
 
     certificate: Certificate
@@ -92,16 +103,38 @@ class Outcome:
         """Pixels for whose label so few votes are that it has no majority, with confidence 1 - α for all together."""
         return self._keeping(attempt) <= self.samples - self.votes_against_needed
 
+    def provably_abstains(self, attempt: Attempt) -> NDArray[np.bool_]:
+        """Certified pixels for whose label so few votes are that its share is below τ, (H, W).
+
+        With confidence 1 - α for all together. Inside the radius the map with abstentions abstains there; beyond it may
+        also have flipped.
+        """
+        certified: NDArray[np.bool_] = self.certificate.labels[self.level] != ABSTAIN
+        return certified & (self._keeping(attempt) <= self.samples - self.votes_against_needed_to_abstain)
+
     @property
     def votes_against_needed(self) -> int:
         """Of `samples` votes, how many against a label prove that it has lost its majority: exact, and corrected."""
-        pixels = int((self.labels != ABSTAIN).sum())
-        return votes_against_needed(self.samples, self.certificate.alpha, pixels * len(self.attempts))
+        return self._votes_against_needed(0.5, self.labels)
+
+    @property
+    def votes_against_needed_to_abstain(self) -> int:
+        """How many prove that a certified label's share is below τ."""
+        return self._votes_against_needed(self.certificate.tau, self.certificate.labels[self.level])
+
+    def _votes_against_needed(self, share: float, labels: NDArray[np.int8]) -> int:
+        """For every label under every attempt."""
+        hypotheses = int((labels != ABSTAIN).sum()) * len(self.attempts)
+        return votes_against_needed(self.samples, share, self.certificate.alpha, max(1, hypotheses))
 
     def tally(self, attempt: Attempt, group: Group) -> Tally:
         members = self.members(group)
-        flipped, provably = self.flipped(attempt) & members, self.provably_flipped(attempt) & members
-        return Tally(int(members.sum()), int(flipped.sum()), int(provably.sum()))
+
+        def count(chosen: NDArray[np.bool_]) -> int:
+            return int((chosen & members).sum())
+
+        abstains = count(self.provably_abstains(attempt)) if group in CERTIFIED else None
+        return Tally(count(members), count(self.flipped(attempt)), count(self.provably_flipped(attempt)), abstains)
 
     def inside(self, attempt: Attempt) -> bool:
         """Whether the certificate promises anything about this attempt."""
@@ -120,10 +153,11 @@ class Outcome:
         """What this says of the certificate, in one sentence."""
         radius = f"R = {statistics.rounded_down(self.certificate.radius)}"
         if self.broken:
-            return (
-                f"BROKEN: {self.broken} certified pixels provably lost their majority inside {radius}. A sound "
-                f"certificate and a true test lead here with probability {2 * self.certificate.alpha:g} at most."
-            )
+            lost = f"{self.broken} certified pixels provably lost their majority inside {radius}"
+            if self.certificate.correction == "none":
+                return f"BROKEN: {lost}. Without a correction, α is the chance of each pixel alone to be false."
+            chance = f"{2 * self.certificate.alpha:g}"
+            return f"BROKEN: {lost}. A sound certificate and a true test lead here with probability {chance} at most."
         if not any(map(self.inside, self.attempts[1:])):
             return f"not tried: no attempt was inside {radius}, and nothing is promised beyond."
         return f"holds: no certified pixel provably lost its majority inside {radius}."
@@ -161,6 +195,7 @@ class Outcome:
             "correction": certificate.correction,
             "samples": self.samples,
             "votes_against_needed": self.votes_against_needed,
+            "votes_against_needed_to_abstain": self.votes_against_needed_to_abstain,
             "gradient": self.gradient,
             "seed": self.seed,
             "attempts": [self._attempt_as_dict(attempt) for attempt in self.attempts],
@@ -169,13 +204,12 @@ class Outcome:
         }
 
     def _attempt_as_dict(self, attempt: Attempt) -> dict[str, Any]:
-        tallies = {group: self.tally(attempt, group) for group in GROUPS}
         return {
             "change": attempt.change,
             "radius": attempt.radius,
             "norm": attempt.norm,
             "inside": self.inside(attempt),
-            "groups": {group: {**tally._asdict(), "percent": tally.percent} for group, tally in tallies.items()},
+            "groups": {group: self.tally(attempt, group).as_dict() for group in GROUPS},
         }
 
     def _keeping(self, attempt: Attempt) -> NDArray[np.int32]:
@@ -192,8 +226,3 @@ def labels_before(certificate: Certificate, level: float) -> NDArray[np.int8]:
     majority = np.select([2 * ones > votes.counted, 2 * zeros > votes.counted], [1, 0], ABSTAIN)
     labels: NDArray[np.int8] = np.where(certified == ABSTAIN, majority, certified).astype(np.int8)
     return labels
-
-
-def votes_against_needed(samples: int, alpha: float, hypotheses: int) -> int:
-    """The fewest votes against a label that no share of one half or more explains; `samples` + 1 if there are none."""
-    return statistics.threshold(samples, 0.5, alpha, ways=max(1, hypotheses)) or samples + 1
