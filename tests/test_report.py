@@ -435,6 +435,10 @@ def test_report_takes_votes_and_says_what_it_wrote(make_votes, tmp_path, run):
     assert {test["correction"] for test in read(page).index["tests"]} == {"joint"}
     assert 0.625 in [at["tau"] for at in read(page).index["tests"][0]["taus"]]
     assert "page.html: 2 maps" in said
+    before = files[0].read_bytes()
+    code, said = run("report", *files, "--out", files[0])
+    assert (code, files[0].read_bytes()) == (1, before), "votes were written over"
+    assert "is what the page is to be made of: name another file" in said
     code, said = run("report", *files, "--out", page, "--limit", 0)
     assert "page_files" in said
     assert "keep it beside the page" in said

@@ -166,6 +166,8 @@ def report(
 
     if limit < 0:
         raise ArgumentError(f"--limit {limit} is negative: give megabytes, 0 to keep all votes beside the page.")
+    if any(out.resolve() == source.resolve() for source in sources):
+        raise ArgumentError(f"--out {out} is what the page is to be made of: name another file, such as report.html.")
     most = int(1e6 * limit)
     if not any(is_study(path) for path in sources):
         asked = {"tau": tau, "alpha": alpha, "levels": level, "correction": correction}
