@@ -1,5 +1,7 @@
 """What several test files share."""
 
+import os
+import random
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -7,10 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 import pixelcert as pc
 
 torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take far longer than one alone
+
+for name in ("COLUMNS", "FORCE_COLOR", "GITHUB_ACTIONS", "LINES", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE"):
+    os.environ.pop(name, None)  # by which a terminal, or who stands in for one, decides what commands print
+
+# Neither the clock nor chance decides; --hypothesis-profile=default looks for examples that nobody has tried.
+settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What a test draws without a seed of its own is the same in every run and every order."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

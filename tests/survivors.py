@@ -1,7 +1,9 @@
 """Studies that tests kill: small enough to end soon, long enough to be hit."""
 
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,7 @@ def command(*arguments: str) -> None:
     """`pixelcert` with these arguments, ending the process with its exit code."""
     from pixelcert.cli import main
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs
     sys.argv = ["pixelcert", *arguments]
     main()
 
@@ -67,9 +70,20 @@ def command_into(log: str, *arguments: str) -> None:
     command(*arguments)
 
 
-def count_finished(file: str, folder: str, answer: str) -> None:
-    """Run a study and leave in `answer` how many jobs this very process did."""
-    tally = pc.Study.open(file, folder).run()
+def count_finished(file: str, folder: str, answer: str, other: str) -> None:
+    """Run a study and leave in `answer` how many jobs this very process did.
+
+    With half of them done it waits for the process that answers in `other` to do a fourth, however late that begins.
+    """
+    given_up = time.monotonic() + 600
+
+    def wait(tally) -> None:
+        if tally.finished >= JOBS // 4:
+            Path(f"{answer}-fourth").touch()
+        while tally.finished >= JOBS // 2 and not Path(f"{other}-fourth").exists() and time.monotonic() < given_up:
+            time.sleep(0.01)
+
+    tally = pc.Study.open(file, folder).run(watch=wait)
     Path(answer).write_text(json.dumps([tally.done, tally.finished]))
 
 

@@ -45,10 +45,12 @@ class Net(nn.Module):
         self.head = nn.Linear(4, 3)
 
     def forward(self, images):
-        if "SLOW" in os.environ:  # a file that grows with every batch
-            with open(os.environ["SLOW"], "a") as file:
+        if "TICKS" in os.environ:  # a file that grows with every batch; the fifth waits to be interrupted
+            with open(os.environ["TICKS"], "a") as file:
                 file.write(".")
-            time.sleep(0.1)
+                file.flush()
+                while file.tell() == 5:
+                    time.sleep(0.1)
         return self.head(self.features(images).mean(dim=(2, 3)))
 
 
@@ -148,18 +150,18 @@ def stopping_after(batches: int, stop: BaseException) -> Iterator[None]:
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Ends what takes longer."""
+    """Ends what takes this process longer, however busy the machine is with others."""
 
     def late(*_: Any) -> None:
         raise TimeoutError(f"no answer within {seconds} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def files_in(folder: Path) -> list[str]:
@@ -768,7 +770,7 @@ def test_explainer_that_fails_midway_loses_nothing(tiny, votes_file, tmp_path):
 def test_a_real_ctrl_c_ends_a_real_process(tiny, tiny_folder, tmp_path):
     ticks = tmp_path / "ticks"
     options = ("--model", "tiny_model:make", "--method", "grad", "--target", "0", "-n", str(N_TINY), "--no-picture")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tiny_folder), *sys.path]), "SLOW": str(ticks)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tiny_folder), *sys.path]), "TICKS": str(ticks)}
     process = subprocess.Popen(
         [COMMAND, "certify", "cat.png", *options, "--batch-size", "2", "-o", "stopped"],
         cwd=tmp_path,
@@ -777,11 +779,10 @@ def test_a_real_ctrl_c_ends_a_real_process(tiny, tiny_folder, tmp_path):
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # shells ignore it for jobs
     )
-    deadline = time.monotonic() + 60
-    while not (ticks.exists() and ticks.stat().st_size >= 5) and time.monotonic() < deadline:
+    while not (ticks.exists() and ticks.stat().st_size >= 5) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert "--resume" in err
     assert "Traceback" not in err
@@ -889,7 +890,7 @@ RUN_AND_LIST_MODULES = """if True:
         main()
     except SystemExit as stop:
         assert not stop.code, stop.code
-    print(*(name for name in ("torch", "scipy", "matplotlib") if name in sys.modules), file=sys.stderr)
+    print("imported:", *(name for name in ("torch", "scipy", "matplotlib") if name in sys.modules), file=sys.stderr)
 """
 
 
@@ -898,7 +899,7 @@ def imported_by(*arguments: Any) -> set[str]:
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout
-    return set(run.stderr.split())
+    return set(run.stderr.rpartition("imported:")[2].split())  # Matplotlib may tell of its fonts before
 
 
 @pytest.mark.parametrize("command", [(), ("certify",), ("show",)], ids=" ".join)
@@ -988,7 +989,7 @@ def test_plan_that_makes_no_sense_is_refused(pixelcert, options, words):
 
 
 def test_plan_of_millions_of_samples_is_answered_soon(pixelcert):
-    with within(60):
+    with within(300):
         run = pixelcert("plan", "--tau", 0.99999, "--json")
     assert json.loads(run.out)["n"] == math.ceil(math.log(224**2 / 0.001) / math.log(1 / 0.99999))
 

@@ -30,7 +30,7 @@ def server(make_votes, tmp_path) -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, path: str = "/", method: str = "GET", host: str | None = None) -> tuple[int, bytes, dict]:
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=120)
     connection.putrequest(method, path, skip_host=True)
     connection.putheader("Host", host or f"127.0.0.1:{server.server_port}")
     connection.endheaders()
@@ -42,7 +42,7 @@ def ask(server: PageServer, path: str = "/", method: str = "GET", host: str | No
 
 def send(server: PageServer, request: bytes) -> bytes:
     """The first bytes of the answer to a request of which every byte is ours."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=120) as connection:
         connection.sendall(request)
         return connection.recv(1000)
 

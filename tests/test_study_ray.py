@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ def address():
 
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the study's model
-    cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
+    head = {"num_cpus": 1, "include_dashboard": False, "wait": False}
+    cluster = RayCluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=1, wait=False)
+    cluster.wait_for_nodes(timeout=300)
     yield cluster.address
     cluster.shutdown()
     del os.environ["PYTHONPATH"]
@@ -51,23 +53,36 @@ def test_two_workers_leave_the_same_as_a_local_run(file, expected, address, tmp_
     folder = tmp_path / "ray"
     arguments = ("study", "run", str(file), "--out", str(folder), "--ray", address, "--cpus", "1")
     started = "import survivors, sys; survivors.command(*sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", started, *arguments], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", started, *arguments], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert f"{JOBS} of {JOBS} jobs are done, {JOBS} by this run" in " ".join(done.stderr.split())
     assert contents(folder) == expected
 
 
+def hold_last_job(study: pc.Study) -> ExitStack:
+    """Keeps the last job from all workers until it is closed: before that no study ends, however fast it is."""
+    study.resolve("cpu")
+    held = ExitStack()
+    assert held.enter_context(study.store.claim(study.jobs()[-1]))
+    return held
+
+
 def test_a_worker_killed_in_the_middle_loses_nothing(file, expected, address, tmp_path):
-    killed = []
+    study = pc.Study.open(file, tmp_path / "killed")
+    earlier, killed, given_up = worker_processes(), [], time.monotonic() + 1800
 
     def kill(tally) -> None:
-        if tally.finished >= 5 * (1 + len(killed)) and len(killed) < 3 and (workers := worker_processes()):
+        assert time.monotonic() < given_up
+        workers = [worker for worker in worker_processes() if worker not in (*earlier, *killed)]
+        if len(killed) < 3 and tally.finished >= 5 * (1 + len(killed)) and workers:
             os.kill(workers[0], signal.SIGKILL)
             killed.append(workers[0])
+        elif len(killed) == 3 and len(workers) == tally.workers == 2:  # the last is back, too
+            held.close()
 
-    study = pc.Study.open(file, tmp_path / "killed")
-    tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
-    assert len(set(killed)) == 3
+    with hold_last_job(study) as held:
+        tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
+    assert len(killed) == 3
     assert tally.workers == 2
     assert (tally.done, len(tally.failures)) == (JOBS, 0)
     study.results()
@@ -76,16 +91,21 @@ def test_a_worker_killed_in_the_middle_loses_nothing(file, expected, address, tm
 
 def test_a_worker_that_cannot_come_back_leaves_its_jobs_to_the_others(file, expected, address, tmp_path):
     study = pc.Study.open(file, tmp_path / "lost")
-    killed = []
+    earlier, killed, given_up = worker_processes(), [], time.monotonic() + 1800
 
     def kill(tally) -> None:
-        if tally.finished >= 5 and not killed:
+        assert time.monotonic() < given_up
+        workers = [worker for worker in worker_processes() if worker not in earlier]
+        if tally.finished >= 5 and len(workers) == tally.workers == 2 and not killed:
             for token in study.folder.glob("claims/.run-*"):
                 token.unlink()  # without it a new worker takes the folder for another
-            killed.append(worker_processes()[0])
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+        elif killed and tally.workers == 1:
+            held.close()
 
-    tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
+    with hold_last_job(study) as held:
+        tally = study.run(device="cpu", cluster=Cluster(address), watch=kill)
     assert killed
     assert (tally.done, tally.workers, tally.failures) == (JOBS, 1, {})
     study.results()
@@ -120,12 +140,17 @@ def test_an_address_where_nobody_answers_is_refused(file, tmp_path):
 
 
 def worker_processes() -> list[int]:
-    """Process numbers of the study's workers."""
+    """Process numbers of the studies' workers, which our cluster's nodes have started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "cmdline").read_bytes().startswith(b"ray::RemoteWorker"):
-                found.append(int(folder.name))
+                worker = int(folder.name)
+                found += [worker] if parent_of(parent_of(worker)) == os.getpid() else []
         except OSError:  # it ended while we looked
             time.sleep(0)
     return sorted(found)
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

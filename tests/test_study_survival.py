@@ -37,17 +37,16 @@ def file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(file) -> tuple[dict[str, bytes], float]:
-    """What an undisturbed run leaves, and the seconds it takes."""
+    """What an undisturbed run leaves, and the seconds a job takes."""
     folder = file.parent / "undisturbed"
-    started = time.monotonic()
     process = start(survivors.command, "study", "run", file, "--out", folder)
     process.join()
-    seconds = time.monotonic() - started
     assert process.exitcode == 0
     found = contents(folder)
     assert sum(name.startswith("votes/") for name in found) == JOBS
     assert sum(name.startswith("measures/") for name in found) == JOBS
-    return found, seconds
+    ends = [votes.stat().st_mtime for votes in folder.glob("votes/*/*")]
+    return found, (max(ends) - min(ends)) / JOBS
 
 
 def finish(file: Path, folder: Path) -> dict[str, bytes]:
@@ -58,19 +57,30 @@ def finish(file: Path, folder: Path) -> dict[str, bytes]:
     return contents(folder)
 
 
+@contextlib.contextmanager
+def held_back(file: Path, folder: Path, first: int):
+    """Keeps the jobs from that number on from all others, so that no study ends before we are ready to disturb it."""
+    store = pc.Study.open(file, folder).store
+    with contextlib.ExitStack() as claims:
+        for job in pc.Study.open(file, file.parent / "undisturbed").jobs()[first:]:
+            assert claims.enter_context(store.claim(job))
+        yield
+
+
 def test_killed_at_twenty_random_moments_it_loses_and_repeats_no_job(file, undisturbed, tmp_path):
     expected, seconds = undisturbed
     folder, moments = tmp_path / "killed", random.Random(0)
     kept: dict[Path, tuple[int, int]] = {}
     hit = 0
-    for _ in range(KILLS):
+    for life in range(KILLS):
         enough = len(kept) + moments.randrange(3)
-        process = start(survivors.command, "study", "run", file, "--out", folder)
-        wait_for(lambda: len(list(folder.glob("votes/*/*.safetensors"))) >= enough)  # noqa: B023 (is over before the next)
-        time.sleep(moments.uniform(0, seconds / JOBS))
-        hit += process.is_alive()
-        process.kill()
-        process.join()
+        with held_back(file, folder, 3 * life + 2):
+            process = start(survivors.command, "study", "run", file, "--out", folder)
+            wait_for(process, folder, enough)
+            time.sleep(moments.uniform(0, seconds))
+            hit += process.is_alive()
+            process.kill()
+            process.join()
         for votes in folder.glob("votes/*/*.safetensors"):
             identity = (votes.stat().st_ino, votes.stat().st_mtime_ns)
             assert kept.setdefault(votes, identity) == identity, "a finished job was done again"
@@ -82,10 +92,13 @@ def test_killed_at_twenty_random_moments_it_loses_and_repeats_no_job(file, undis
 
 def test_ctrl_c_saves_the_job_in_hand_and_the_same_command_goes_on(file, undisturbed, tmp_path):
     folder = tmp_path / "interrupted"
-    process = start(survivors.command, "study", "run", file, "--out", folder)
-    wait_for(lambda: any(folder.glob("votes/*/*")))
-    os.kill(process.pid, signal.SIGINT)
-    process.join()
+    with held_back(file, folder, JOBS - 1):
+        process = start(survivors.command, "study", "run", file, "--out", folder)
+        wait_for(process, folder, 1)
+        os.kill(process.pid, signal.SIGINT)
+        process.join(600)
+        process.kill()  # if it did not listen
+        process.join()
     assert process.exitcode == 130
     assert 0 < len(list(folder.glob("votes/*/*.safetensors"))) < JOBS
     assert finish(file, folder) == undisturbed[0]
@@ -126,7 +139,7 @@ def test_what_was_cut_off_comes_last_so_that_it_cannot_keep_others_from_their_tu
 def test_two_processes_on_one_folder_share_the_jobs(file, undisturbed, tmp_path):
     folder = tmp_path / "shared"
     answers = [tmp_path / "one", tmp_path / "two"]
-    running = [start(survivors.count_finished, file, folder, answer) for answer in answers]
+    running = [start(survivors.count_finished, file, folder, *both) for both in (answers, answers[::-1])]
     for process in running:
         process.join()
     (done, one), (also_done, two) = (json.loads(answer.read_text()) for answer in answers)
@@ -201,9 +214,12 @@ def test_a_disk_that_fills_up_while_a_job_is_written_loses_nothing_else(file, un
     assert finish(file, folder) == undisturbed[0]
 
 
-def wait_for(condition) -> None:
-    for _ in range(6000):
-        if condition():
+def wait_for(process, folder: Path, enough: int) -> None:
+    """Until so many votes are there."""
+    for _ in range(60_000):
+        if len(list(folder.glob("votes/*/*.safetensors"))) >= enough:
             return
+        assert process.is_alive(), "it ended by itself"
         time.sleep(0.01)
-    pytest.fail("waited a minute in vain")
+    process.kill()
+    pytest.fail("waited ten minutes in vain")
