@@ -110,9 +110,12 @@ def certify(
     how: Any = {"batch_size": batch_size, "precision": precision, "compile": "auto" if compiled is None else compiled}
     results = []
     with terminal.progress() as track:
+        bars = [track(path.name) for path in paths]
+        if begun[0] is None:
+            bars[0](0, n)  # at once: the first batch of a slow method takes minutes
         subjects = [
-            Subject(image, index, path.name, track(path.name))
-            for image, index, path in zip(loaded, targets, paths, strict=True)
+            Subject(image, index, path.name, bar)
+            for image, index, path, bar in zip(loaded, targets, paths, bars, strict=True)
         ]
         for file, votes in _sample_into(files, subjects, begun, plan, explainer, how):
             results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
