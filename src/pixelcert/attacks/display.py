@@ -125,7 +125,7 @@ def _legend(outcomes: Sequence[Outcome]) -> str:
 
 def _span(numbers: Sequence[int]) -> str:
     least, most = min(numbers), max(numbers)
-    return f"{least}" if least == most else f"{least} to {most}"
+    return f"{least}" if least == most else f"{least}–{most}"
 
 
 def _as_dict(one: Finished) -> dict[str, object]:
