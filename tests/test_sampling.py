@@ -114,6 +114,15 @@ def test_a_coarse_map_that_is_constant_stays_so_when_its_channels_are_summed_and
         assert (maps == maps[:, :1, :1]).all()
 
 
+@pytest.mark.parametrize("size", [56, 100, 112, 192])
+def test_zeros_that_a_relu_left_stay_zeros_when_a_map_is_enlarged(size):
+    coarse = torch.full((1, 7, 7), 0.0)
+    coarse[0, :2, :2] = 5.2
+    maps = explain(lambda images, targets: coarse, torch.rand(1, 3, size, size), 0).maps
+    assert (maps[0, size // 2 :] == 0).all()
+    assert (maps[0, :, size // 2 :] == 0).all()
+
+
 def test_a_constant_map_is_legal_abstains_everywhere_and_says_why():
     with pytest.warns(pc.PixelcertWarning, match="constant"):
         certificate = pc.certify(lambda x, t: torch.ones(len(x), 12, 10), IMAGE, 0)

@@ -73,7 +73,9 @@ def upsample(maps: Tensor, images: Tensor) -> Tensor:
     """Maps (B, h, w) at the images' size, bilinearly. For that reason, what is constant stays so to the last bit."""
     if maps.shape[1:] == images.shape[2:]:
         return maps
-    base = maps[:, :1, :1].nan_to_num(0, 0, 0)
+    first = maps[:, :1, :1]
+    constant = (maps == first).all(dim=2, keepdim=True).all(dim=1, keepdim=True)
+    base = torch.where(constant, first, 0)  # only there: zeros that a ReLU left must stay zeros in other maps
     above = F.interpolate((maps - base)[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     return base + above
 
