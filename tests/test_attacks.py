@@ -20,10 +20,10 @@ import pixelcert as pc
 from pixelcert.attacks import attack_certificate, campaign
 from pixelcert.attacks.effort import Effort
 from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before
-from pixelcert.attacks.proof import votes_against_needed
 from pixelcert.certificate import Certificate
 from pixelcert.files import read_arrays
 from pixelcert.sampling import Subject, sample_each
+from pixelcert.statistics import votes_against_needed
 
 LEVEL, FRAGILE, BARELY = Distances.level, [0, 32], [1, 33]  # pixels and their mirrors, see `margins`
 QUICK: dict[str, Any] = {"steps": 15, "draws": 64, "samples": 1500}

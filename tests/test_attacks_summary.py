@@ -12,7 +12,7 @@ import pytest
 
 from pixelcert.attacks.display import Finished, show_outcomes
 from pixelcert.attacks.outcome import CHANGES, GROUPS, Attempt, Outcome
-from pixelcert.attacks.summary import Explanation, Row, Summary, summarise
+from pixelcert.attacks.summary import Attacked, Row, Summary, summarise
 
 SAMPLES = 1000
 KEPT, BELOW_TAU, LOST = 1000, 600, 100  # votes for a label: certifiable again, a majority that abstains, a flip
@@ -68,7 +68,7 @@ def test_tallies_of_all_images_are_added_group_by_group(make):
     one = make("a", moves={"certified": [(0, LOST), (1, BELOW_TAU), (12, BELOW_TAU)], "abstaining": [(30, LOST)]})
     two = make("b", moves={"certified": [(2, BELOW_TAU), (13, LOST)], "abstaining": [(31, LOST), (32, 450)]})
     (summary,) = summarise([one, two])
-    assert summary.explanation == Explanation("resnet18", "grad_cam", "final", 25)
+    assert summary.attacked == Attacked("resnet18", "grad_cam", "final", 25)
     assert summary.images == 2
     assert summary.pixels == {"certified in": 20, "certified out": 40, "abstaining": 20}
     assert find(summary, "certified", 1).tallies == {
@@ -109,7 +109,7 @@ def test_explanations_are_not_mixed(make):
     plain = make("a")
     others = [make("a", layer="input"), make("a", method="cam"), make("a", model="vit_b_16"), make("a", level=10)]
     summaries = summarise([plain, *others, make("b")])
-    assert [summary.explanation for summary in summaries] == [
+    assert [summary.attacked for summary in summaries] == [
         ("resnet18", "grad_cam", "final", 25),
         ("resnet18", "grad_cam", "input", 25),
         ("resnet18", "cam", "final", 25),

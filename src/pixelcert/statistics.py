@@ -16,6 +16,7 @@ Corrections, for claiming many labels at once:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Literal, TypeVar
 
@@ -76,6 +77,23 @@ def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -
 
 def _enough(ways: float, tail_of_ways: float, flips: float, tail_of_flips: float, alpha: float) -> bool:
     return (ways * tail_of_ways + flips * tail_of_flips) * _SLACK <= alpha
+
+
+def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: int) -> int:
+    """The fewest votes against a label that no true share of `share` or more explains; `samples` + 1 if none do.
+
+    A label of true share p has X ~ Bin(samples, 1 - p) votes against it, and of all p ≥ `share` many of them are
+    likeliest at `share` itself. So k are a proof where hypotheses·P(X ≥ k) ≤ alpha there. That is Bonferroni's
+    correction, under which pixels and attempts may depend on one another in any way.
+
+    >>> [votes_against_needed(1000, share, 0.001, 13 * 224 * 224) for share in (0.5, 0.75)]
+    [594, 335]
+    """
+
+    def enough(k: int) -> bool:
+        return _enough(hypotheses, tail(k, samples, 1 - share), 0, 0, alpha)
+
+    return bisect_left(range(samples + 1), True, key=enough)
 
 
 def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:

@@ -30,7 +30,6 @@ from .effort import Effort
 from .gradients import Gradient, gradient_for
 from .outcome import Attempt, Outcome, labels_before
 from .pgd import descend
-from .proof import votes_against_needed
 from .surrogate import Surrogate, surrogate_of
 
 Progress = Callable[[int, int], None]  # (noisy copies explained, planned)
@@ -169,7 +168,7 @@ class Campaign:
             )
         pixels = int((self._labels != ABSTAIN).sum())
         hypotheses, alpha = pixels * (1 + len(self.radii) * (1 + len(self._aims))), self.certificate.alpha
-        if votes_against_needed(self.effort.samples, 0.5, alpha, hypotheses) > self.effort.samples:
+        if statistics.votes_against_needed(self.effort.samples, 0.5, alpha, hypotheses) > self.effort.samples:
             fewest = statistics.smallest_n(0.5, alpha, hypotheses, "reference")  # one-sided, for so many pixels
             raise ArgumentError(
                 f"samples={self.effort.samples} cannot prove a flip of one in {hypotheses} pixels counted, even if "

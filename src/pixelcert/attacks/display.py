@@ -61,7 +61,7 @@ def _table_of_one(outcome: Outcome) -> Table:
 
 
 def _table_of_all(summary: Summary) -> Table:
-    model, method, layer, level = summary.explanation
+    model, method, layer, level = summary.attacked
     images = f"{summary.images} image{'s' if summary.images > 1 else ''}"
     return _table(f"All together: {images}, {method} at {layer} of {model}, K = {level} %", summary)
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from .. import statistics
 from ..certificate import ABSTAIN, Certificate
 from ..files import write_arrays
-from .proof import votes_against_needed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +124,7 @@ class Outcome:
     def _votes_against_needed(self, share: float, labels: NDArray[np.int8]) -> int:
         """For every label under every attempt."""
         hypotheses = int((labels != ABSTAIN).sum()) * len(self.attempts)
-        return votes_against_needed(self.samples, share, self.certificate.alpha, max(1, hypotheses))
+        return statistics.votes_against_needed(self.samples, share, self.certificate.alpha, max(1, hypotheses))
 
     def tally(self, attempt: Attempt, group: Group) -> Tally:
         members = self.members(group)

@@ -14,7 +14,7 @@ Judged = tuple[Outcome, Attempt]
 T = TypeVar("T")
 
 
-class Explanation(NamedTuple):
+class Attacked(NamedTuple):
     """What outcomes must have in common for their pixels to be added up."""
 
     model: str
@@ -47,14 +47,14 @@ class Row:
 class Summary:
     """All outcomes about one explanation, added up: a row for every size and change."""
 
-    explanation: Explanation
+    attacked: Attacked
     images: int
     pixels: Mapping[Group, int]
     rows: tuple[Row, ...]
 
     def as_dict(self) -> dict[str, Any]:
         rows = [row.as_dict() for row in self.rows]
-        return {**self.explanation._asdict(), "images": self.images, "pixels": dict(self.pixels), "rows": rows}
+        return {**self.attacked._asdict(), "images": self.images, "pixels": dict(self.pixels), "rows": rows}
 
 
 def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
@@ -63,21 +63,21 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
     What is proven of each outcome is right with its own confidence 1 - α, so all sums over m outcomes are right
     together with confidence 1 - mα.
     """
-    alike = _grouped(outcomes, _explanation)
-    return [_summary(explanation, found) for explanation, found in alike.items()]
+    alike = _grouped(outcomes, _attacked)
+    return [_summary(attacked, found) for attacked, found in alike.items()]
 
 
-def _explanation(outcome: Outcome) -> Explanation:
+def _attacked(outcome: Outcome) -> Attacked:
     source = outcome.certificate.votes.provenance
-    return Explanation(source.model, source.method, source.layer, outcome.level)
+    return Attacked(source.model, source.method, source.layer, outcome.level)
 
 
-def _summary(explanation: Explanation, outcomes: Sequence[Outcome]) -> Summary:
+def _summary(attacked: Attacked, outcomes: Sequence[Outcome]) -> Summary:
     judged = [(outcome, attempt) for outcome in outcomes for attempt in outcome.attempts]
     size = _multiple if _same_multiples(outcomes) else _radius
     kinds = _grouped(judged, lambda one: (size(one), CHANGES.index(one[1].change)))
     pixels = {group: sum(int(one.members(group).sum()) for one in outcomes) for group in GROUPS}
-    return Summary(explanation, _images(outcomes), pixels, tuple(_row(kinds[kind]) for kind in sorted(kinds)))
+    return Summary(attacked, _images(outcomes), pixels, tuple(_row(kinds[kind]) for kind in sorted(kinds)))
 
 
 def _row(judged: Sequence[Judged]) -> Row:
