@@ -33,18 +33,18 @@ def level_on_every_network(found: Found) -> Iterator[Part]:
 
 @claim("B", "On every network LRP and RISE are the most robust at the input.")
 def most_robust_on_every_network(found: Found) -> Iterator[Part]:
-    for network, of in found.others.items():
-        shares = of_all(of.certified, "input")
-        cases = ahead(shares, "lrp", "rise")
-        yield Part(f"{network}: the first two", cases, listed(shares, 1, 4) + " %")
+    return _first_two(found, "input", "lrp", "rise")
 
 
 @claim("B", "On every convolutional network Grad and GB are the most robust at the final layer.")
 def constant_maps_on_every_network(found: Found) -> Iterator[Part]:
+    return _first_two(found, "final", "grad", "gb")
+
+
+def _first_two(found: Found, layer: str, *names: str) -> Iterator[Part]:
     for network, of in found.others.items():
-        shares = of_all(of.certified, "final")
-        cases = ahead(shares, "grad", "gb")
-        yield Part(f"{network}: the first two", cases, listed(shares, 1, 4) + " %")
+        shares = of_all(of.certified, layer)
+        yield Part(f"{network}: the first two", ahead(shares, *names), listed(shares, 1, 4) + " %")
 
 
 @claim("B", "At the input backpropagation and perturbation localise on every network but VGG-11, activation on none.")
