@@ -1,9 +1,8 @@
-"""The numbers of docs/reproduction.md, as Markdown tables.
+"""What the studies in this folder found, as Markdown tables.
 
     python -m studies.tables FOLDER
 
-FOLDER is where the studies were run: studies, or studies/results for the means that docs/reproduction.md is about. What
-is not there is left out.
+FOLDER is where they were run, such as studies. What is not there is left out.
 """
 
 from __future__ import annotations

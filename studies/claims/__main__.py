@@ -2,7 +2,7 @@
 
     python -m studies.claims FOLDER
 
-FOLDER is where the studies were run: studies, or studies/results for the means that docs/reproduction.md is about.
+FOLDER is where the studies were run, such as studies.
 """
 
 from __future__ import annotations
