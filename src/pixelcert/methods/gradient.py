@@ -41,5 +41,6 @@ def widen(values: Tensor) -> Tensor:
 
 
 def target_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """Each image's logit of its own target: (B,)."""
-    return logits.gather(1, targets[:, None])[:, 0]
+    """Each image's logits (B, …, classes) of its own target: (B, …)."""
+    chosen = targets.view(-1, *[1] * (logits.ndim - 1)).expand(*logits.shape[:-1], 1)
+    return logits.gather(-1, chosen)[..., 0]

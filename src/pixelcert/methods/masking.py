@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,11 +11,12 @@ from ..explainer import images_per_batch
 from ..models import Classifier
 
 Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, h, w)
-Use = Callable[[Tensor, Tensor], None]  # what becomes of the masks (m, h, w) and their logits (B, m, classes)
 
 
-def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int, masks: Masks, use: Use) -> None:
-    """Multiply the features of every image with every mask, and hand masks and logits on, chunk by chunk.
+def masked_logits(
+    model: Classifier, layer: str, features: Tensor, count: int, masks: Masks
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Masks (m, h, w), and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
 
     Masks × images share batches, as many as fill the device. Before a linear head no head is run: logits are one
     product of masks and evidence.
@@ -33,10 +34,9 @@ def for_each_masked(model: Classifier, layer: str, features: Tensor, count: int,
     for start in range(0, count, step):
         chunk = masks(start, min(start + step, count))
         if linear:
-            logits = chunk.flatten(1) @ evidence + bias
+            yield chunk, chunk.flatten(1) @ evidence + bias
         else:
-            logits = head(_apply(features, chunk.to(features.dtype))).view(batch, len(chunk), -1)
-        use(chunk, logits)
+            yield chunk, head(_apply(features, chunk.to(features.dtype))).view(batch, len(chunk), -1)
 
 
 def _apply(features: Tensor, masks: Tensor) -> Tensor:

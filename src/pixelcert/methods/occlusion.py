@@ -12,7 +12,7 @@ from ..explainer import Explanation
 from ..models.split import as_maps
 from .base import Method
 from .gradient import target_logits, widen
-from .masking import for_each_masked
+from .hiding import covers, hidden_logits
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,24 @@ class Occlusion(Method):
         body, head = self.model.split(self.layer)
         features = body(images)
         height, width = as_maps(features, images).shape[2:]
-        total = widen(features.new_zeros(len(images), height * width))
-        rows, columns = (self._covers(side, total.device).to(total.dtype) for side in (height, width))
         linear = self.model.linear_head(self.layer)
         logits = linear.logits(features) if linear else head(features)
-        unmasked = target_logits(logits, targets)
-
-        def masks(start: int, stop: int) -> Tensor:
-            index = torch.arange(start, stop, device=features.device)
-            return 1 - rows[index // len(columns)][:, :, None] * columns[index % len(columns)][:, None, :]
-
-        def use(chunk: Tensor, masked: Tensor) -> None:
-            scores = masked.gather(2, targets[:, None, None].expand(-1, len(chunk), 1))[:, :, 0]
-            total.addmm_((unmasked[:, None] - scores).to(total.dtype), 1 - chunk.flatten(1))
-
-        for_each_masked(self.model, self.layer, features, len(rows) * len(columns), masks, use)
-        covered = rows.sum(dim=0)[:, None] * columns.sum(dim=0)[None]
-        return Explanation((total / covered.flatten()).view(-1, height, width), logits)
+        rows, columns = self._spans(height), self._spans(width)
+        hidden = hidden_logits(self.model, self.layer, features, (height, width), rows, columns)
+        scores = torch.cat([target_logits(some, targets) for some in hidden], dim=1)
+        falls = widen(target_logits(logits, targets)[:, None] - scores).view(-1, len(rows), len(columns))
+        down, across = covers(rows, height, falls.device).to(falls), covers(columns, width, falls.device).to(falls)
+        covered = down.sum(dim=0)[:, None] * across.sum(dim=0)[None]
+        return Explanation(down.T @ falls @ across / covered, logits)
 
     def _windows(self, side: int) -> int:
         """How many windows lie along one side."""
         return max(0, ceil((side - self._window()) / self._stride())) + 1
 
-    def _covers(self, side: int, device: torch.device) -> Tensor:
-        """Which positions each window covers along one side: (windows, side). The last is cut at the edge."""
-        corners = self._stride() * torch.arange(self._windows(side), device=device)[:, None]
-        positions = torch.arange(side, device=device)
-        return (positions >= corners) & (positions < corners + self._window())
+    def _spans(self, side: int) -> list[tuple[int, int]]:
+        """The first and the last place of each window along one side. The last window is cut at the edge."""
+        begins = range(0, self._windows(side) * self._stride(), self._stride())
+        return [(begin, min(begin + self._window(), side) - 1) for begin in begins]
 
     def _window(self) -> int:
         return self.window or (16 if self.layer == "input" else 5)

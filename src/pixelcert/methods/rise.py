@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from ..explainer import Explanation
 from ..models.split import as_maps
 from .base import Method
-from .gradient import widen
-from .masking import for_each_masked
+from .gradient import target_logits, widen
+from .masking import masked_logits
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,8 @@ class RISE(Method):
         def masks(start: int, stop: int) -> Tensor:
             return self.masks_of(height, width, start, stop).to(total.dtype)
 
-        def use(chunk: Tensor, logits: Tensor) -> None:
-            chosen = targets[:, None, None].expand(-1, len(chunk), 1)
-            total.addmm_(logits.softmax(dim=2).gather(2, chosen)[:, :, 0].to(total.dtype), chunk.flatten(1))
-
-        for_each_masked(self.model, self.layer, features, self.masks, masks, use)
+        for chunk, some in masked_logits(self.model, self.layer, features, self.masks, masks):
+            total.addmm_(target_logits(some.softmax(dim=2), targets).to(total.dtype), chunk.flatten(1))
         linear = self.model.linear_head(self.layer)
         logits = linear.logits(features) if linear else head(features)
         return Explanation(total.view(-1, height, width) / (self.masks * self.probability), logits)

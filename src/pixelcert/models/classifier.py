@@ -15,14 +15,18 @@ from ..image import check_image
 from .final_layer import final_layer
 from .hooked_split import HookedSplit
 from .linear_head import LinearHead, find_linear_head, linear_layers
+from .local_parts import LocalParts, find_local_parts
 from .memory import Memory
 from .split import Split, split_at
+from .trial import any_image, close
 
 Kind = TypeVar("Kind", bound="Classifier")
 T = TypeVar("T")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+_ROUNDED = 0.05  # how far logits may be apart that are the same but for rounding, as a share of the largest
 
 
 class Classifier:
@@ -148,6 +152,27 @@ class Classifier:
         if layer == "input":
             return None
         return self.recall(("graph", layer), lambda: split_at(self.net, self.final if layer == "final" else layer))
+
+    def local_parts(self, layer: str) -> LocalParts:
+        """What follows `layer`, beginning with parts whose places depend on places nearby alone, if it has such."""
+        return self.recall(("local parts", layer), lambda: self._local_parts(layer))
+
+    def _local_parts(self, layer: str) -> LocalParts:
+        whole = self.split(layer)
+        traced = self._traced(layer)
+        net = self.net if layer == "input" else traced and traced[1]
+        found = find_local_parts(net) if net else None
+        return found if found and self._agree(whole, Split(whole.features, found.run)) else LocalParts((), whole.head)
+
+    @torch.no_grad()
+    def _agree(self, one: Split, other: Split) -> bool:
+        """Whether two splits answer the same, but for rounding: torch.fx does not see every way to write a network."""
+        image = any_image(self.channels, self.size, self.device)
+        try:
+            expected, answer = (split.head(split.features(image)).float() for split in (one, other))
+        except (RuntimeError, AttributeError):  # cuDNN has no kernel for it, or it answers no tensor
+            return False
+        return close(answer, expected, _ROUNDED)
 
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""

@@ -31,7 +31,12 @@ def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer]
     if not calls:
         raise ModelError(f"layer={layer!r} is a module that {type(net).__name__} never calls: name one that it does.")
-    return fx.GraphModule(net, _before(graph, calls[-1])), fx.GraphModule(net, _after(graph, calls[-1], net))
+    return cut_at(net, graph, calls[-1])
+
+
+def cut_at(net: nn.Module, graph: fx.Graph, cut: fx.Node) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The graph of `net` up to and including a node, and the rest of it."""
+    return fx.GraphModule(net, _before(graph, cut)), fx.GraphModule(net, _after(graph, cut, net))
 
 
 def as_maps(features: Tensor, images: Tensor) -> Tensor:

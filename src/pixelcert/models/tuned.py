@@ -18,11 +18,11 @@ from ..errors import ModelError
 from .batch_norm_folding import fold_modules
 from .classifier import Classifier
 from .fused_convolution import fuse
+from .local_parts import LocalParts
 from .split import Split
+from .trial import any_image, close
 
-# How far a copy's logits may be from those of the network, as a share of the largest.
-_SAME = 1e-3
-_ROUNDED = 0.05
+_SAME = 1e-3  # how far a copy's logits may be from those of the network, as a share of the largest
 
 
 class TunedClassifier(Classifier):
@@ -65,15 +65,14 @@ class TunedClassifier(Classifier):
             return fused
         return plain
 
-    @torch.no_grad()
-    def _agree(self, plain: Split, fused: Split) -> bool:
-        """Whether two splits answer the same, but for rounding: torch.fx does not see every way to write a network."""
-        image = _any_image(self)
-        try:
-            expected, answer = (split.head(split.features(image)).float() for split in (plain, fused))
-        except RuntimeError:  # cuDNN has no kernel for it
-            return False
-        return _close(answer, expected, _ROUNDED)
+    def _local_parts(self, layer: str) -> LocalParts:
+        plain = super()._local_parts(layer)
+        if self.compiled:
+            return plain.each(torch.compile)
+        if not (self.fused and plain.parts):
+            return plain
+        features, fused = self.split(layer).features, plain.each(fuse)
+        return fused if self._agree(Split(features, plain.run), Split(features, fused.run)) else plain
 
 
 def tuned(
@@ -95,7 +94,7 @@ def tuned(
 
 
 def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool, fused: bool) -> Classifier:
-    inputs = model.normalise(_any_image(model))
+    inputs = model.normalise(any_image(model.channels, model.size, model.device))
     try:
         net = _folded(model.net, inputs, model.final if layer == "final" else layer)
     except (RuntimeError, TypeError) as error:  # by `copy.deepcopy`: kept activations, locks, TorchScript
@@ -126,7 +125,7 @@ def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
     try:
         fold_modules(folded, inputs.clone(), layer)
         expected, answer = (_logits(each(inputs.clone())) for each in (net, folded))
-        if _close(answer, expected, _SAME):
+        if close(answer, expected, _SAME):
             return folded
     except (RuntimeError, AttributeError, TypeError):  # the network's code may look for the batch norms that are gone
         pass
@@ -170,16 +169,6 @@ def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
     called = [module for module, _ in answers]
     makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
     return next((module for module in makers if called.count(module) == 1), None)
-
-
-def _any_image(model: Classifier) -> Tensor:
-    """One image of noise, to try a network with."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.rand(1, model.channels, model.size, model.size, generator=generator).to(model.device)
-
-
-def _close(answer: Tensor, expected: Tensor, share: float) -> bool:
-    return torch.allclose(answer, expected, rtol=0, atol=share * float(expected.abs().max()), equal_nan=True)
 
 
 def _logits(answer: Any) -> Tensor:
