@@ -350,6 +350,47 @@ def test_options_that_make_no_sense_are_refused(small, options, words):
     assert_refused(small("run", "small.toml", *options), *words)
 
 
+# ── Photographs that are left out ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_photographs_without_a_label_are_named_when_others_are_chosen(small, tmp_path):
+    for name in "abcd":
+        Image.new("RGB", (24, 24)).save(tmp_path / "photos" / f"{name}.png")
+    run = small("plan", "small.toml", "--no-calibrate")
+    assert run.code == 0
+    assert "note: 4 of the photographs have no label and are left out: a.png, b.png, c.png, …" in run.said
+    assert "left out" not in small("plan", "small.toml", "--no-calibrate").said, "the choice was made before"
+
+
+def test_photographs_that_cannot_be_read_are_named(small, tmp_path):
+    write(tmp_path, images={"folder": "photos"}, grids=None)
+    (tmp_path / "photos" / "2.png").write_bytes(b"no picture")
+    run = small("plan", "small.toml", "--no-calibrate")
+    assert run.code == 0
+    assert "note: 1 of the photographs cannot be read and are left out: 2.png." in run.said
+    assert "the first: 2.png is not an image that Pillow can read" in run.said
+
+
+def test_nothing_is_said_where_nothing_is_left_out(small):
+    assert "left out" not in small("plan", "small.toml", "--no-calibrate").said
+
+
+@pytest.mark.parametrize("device", ["meta", "hpu", "abacus"])
+def test_a_device_that_cannot_be_used_is_refused_before_models_are_loaded(small, monkeypatch, device):
+    monkeypatch.setattr("pixelcert.study.resolved.load_model", lambda *_: pytest.fail("a model was loaded"))
+    assert_refused(small("run", "small.toml", "--device", device), f"device={device} cannot be used", "use cpu")
+
+
+def test_ctrl_c_while_a_model_loads_is_answered(small, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pixelcert.study.resolved.load_model", interrupted)
+    run = small("plan", "small.toml")
+    assert run.code == 130
+    assert "interrupted." in run.err
+
+
 # ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -360,7 +401,7 @@ def test_results_of_another_point_of_the_study(small, tmp_path):
     assert "σ = 0.15, n = 40, preset = default, τ = 0.6, K = 50" in first.said
     options = ("--sigma", 0.3, "-n", 50, "--preset", "reference", "--tau", 0.65, "-K", 10)
     other = small("results", "small.toml", *options)
-    assert "σ = 0.3, n = 50, preset = reference, τ = 0.65, K = 10" in other.said
+    assert "σ = 0.3, n = 50, preset = reference, τ = 0.65, K = 10. " in other.said
     assert table_rows(other) != table_rows(first)
     assert_refused(small("results", "small.toml", "--sigma", 0.2), "sigma=0.2", "[0.15, 0.3]")
 

@@ -4,6 +4,7 @@ from .choosing import choose as choose
 from .folder import Photograph as Photograph
 from .folder import find_photographs as find_photographs
 from .folder import locate as locate
+from .folder import unlisted_images as unlisted_images
 from .grid import Grid as Grid
 from .grid import compose_grid as compose_grid
 from .selection import Chosen as Chosen

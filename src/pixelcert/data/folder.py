@@ -60,6 +60,14 @@ def find_photographs(
     return [Photograph(file, targets[file]) for file in sorted(targets)]
 
 
+def unlisted_images(folder: str | Path, photographs: Iterable[Photograph]) -> list[str]:
+    """Images in the folder, at any depth, that are not among `photographs`, as where labels do not list them."""
+    if folder == EMBEDDED:
+        return []
+    place = locate(folder)
+    return sorted(set(_images_in(place, place.rglob("*"))) - {photograph.file for photograph in photographs})
+
+
 def locate(folder: str | Path) -> Path:
     """The path of a folder of photographs; "embedded" is where the embedded ones lie."""
     if folder == EMBEDDED:

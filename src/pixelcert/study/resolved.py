@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..data import Photograph, Selection, choose, find_photographs
+from ..data import Photograph, Selection, choose, find_photographs, unlisted_images
+from ..device import check_device
 from ..digest import sha256
-from ..errors import ArgumentError, InfeasibleError
+from ..errors import ArgumentError, InfeasibleError, PixelcertWarning
 from ..files import write_atomically
 from ..models import Classifier, load_model
 from ..models.grid import for_grid
 from .settings import Settings
 
 FILE = "resolved.json"
+NAMED = 3  # of the photographs that are left out
 Progress = Callable[[int, int], None]  # (done, total)
 Track = Callable[[str], Progress]
 
@@ -89,6 +92,7 @@ def resolve(settings: Settings, base: Path, folder: Path, device: str | None, tr
 
     Paths in the settings are relative to `base`, the study file's folder. Saves what it found in `folder`.
     """
+    check_device(device)
     _check_folder(settings, base)
     models, filters, classes = {}, [], None
     labels, progress = tuple(dict.fromkeys((*settings.models, *settings.images.filter))), track("models")
@@ -171,10 +175,11 @@ def _photographs(settings: Settings, base: Path, classes: tuple[str, ...] | None
 def _choose(
     settings: Settings, base: Path, photographs: list[Photograph], filters: list[Classifier], progress: Progress
 ) -> Selection:
-    asked = settings.images
-    return choose(
+    asked, folder = settings.images, image_folder(settings, base)
+    _warn_left_out(unlisted_images(folder, photographs), "have no label", "add them to the labels")
+    selection = choose(
         photographs,
-        image_folder(settings, base),
+        folder,
         filters=filters,
         confidence=asked.confidence,
         images=None if asked.count == "all" else asked.count,
@@ -183,6 +188,18 @@ def _choose(
         seed=asked.seed,
         progress=progress,
     )
+    causes = list(selection.unreadable.values())
+    _warn_left_out(list(selection.unreadable), "cannot be read", f"repair them (the first: {''.join(causes[:1])})")
+    return selection
+
+
+def _warn_left_out(files: Sequence[str], why: str, remedy: str) -> None:
+    if files:
+        some = f"{', '.join(files[:NAMED])}{', …' if len(files) > NAMED else ''}"
+        message = (
+            f"{len(files)} of the photographs {why} and are left out: {some}. To have them in the study, {remedy}."
+        )
+        warnings.warn(message, PixelcertWarning, stacklevel=4)
 
 
 def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photographs: list[Photograph]) -> str:

@@ -149,7 +149,7 @@ class Study:
         for name, value in point.items():
             if value not in axes[name]:
                 raise ArgumentError(f"{name}={value} is not in the study: choose one of {sorted(set(axes[name]))}.")
-        return point
+        return {name: axes[name][axes[name].index(value)] for name, value in point.items()}  # 10 where 10.0 was asked
 
     def _check_unchanged(self, before: Settings) -> None:
         now, then = self.settings.model_dump(), before.model_dump()
