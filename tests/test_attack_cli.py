@@ -154,6 +154,62 @@ def test_senseless_options_are_refused_with_a_remedy(attack, file, arguments, me
 
 
 @pytest.mark.usefixtures("no_sampling")
+def test_the_file_that_cannot_reach_tau_is_named(attack, file, make_votes, tmp_path):
+    few = make_votes(n=30).save(tmp_path / "few.safetensors")
+    run = attack(file, few, "--model", MODEL)
+    assert run.code == 1
+    assert f"error: {few}: n=30 samples cannot certify any" in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--device", "meta"), "device=meta cannot be used"),
+        (("--weights", "gone.pth"), "--weights gone.pth is not a file"),
+    ],
+)
+def test_options_are_refused_before_a_model_is_loaded(attack, file, monkeypatch, options, words):
+    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    run = attack(file, *options)
+    assert run.code == 1
+    assert words in run.said
+
+
+@pytest.mark.usefixtures("no_sampling")
+def test_a_result_whose_name_is_too_long_is_refused(attack, votes, tmp_path):
+    file = votes.save(tmp_path / f"{'a' * 230}.safetensors")
+    run = attack(file, "--model", MODEL, "--out", "attacked")
+    assert run.code == 1
+    assert "name too long): choose a shorter name." in run.said
+
+
+def test_ctrl_c_says_what_was_done(attack, file, votes, tmp_path, monkeypatch):
+    again = votes.save(tmp_path / "again.safetensors")
+    run_one, begun = campaign.Campaign.run, []
+
+    def run_first(self: Any, progress: Any) -> Outcome:
+        begun.append(self)
+        if len(begun) > 1:
+            raise KeyboardInterrupt
+        return run_one(self, progress)
+
+    monkeypatch.setattr(campaign.Campaign, "run", run_first)
+    run = attack(file, again, "--model", MODEL, *QUICK)
+    assert (run.code, run.out) == (130, "")
+    assert f"interrupted in the attack on {again}; 1 of 2 were done." in run.said
+
+
+def test_ctrl_c_while_a_model_loads_is_answered(attack, file, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pixelcert.named_model.load_model", interrupted)
+    run = attack(file, "--model", MODEL)
+    assert (run.code, run.out, run.said) == (130, "", "interrupted.")
+
+
+@pytest.mark.usefixtures("no_sampling")
 def test_another_model_is_refused(attack, file, monkeypatch):
     def other() -> pc.Classifier:
         model = small_model("resnet")

@@ -161,6 +161,14 @@ def test_levels_may_be_chosen_afterwards():
         votes.certify(levels=(25,))
 
 
+def test_levels_that_are_not_in_the_certificate_are_refused():
+    certificate = votes_of([100], [0], [0], levels=(50, 10, 5)).certify(levels=(50, 5))
+    for share in (certificate.percent_certified, certificate.shares):
+        for level in (33, 10):
+            with pytest.raises(pc.ArgumentError, match=f"level {level} is not in the certificate: choose one of 50, 5"):
+                share(level)
+
+
 def test_impossible_requests_are_refused():
     votes = votes_of(np.full(50176, 100))
     with pytest.raises(pc.InfeasibleError, match=r"tau=0\.9.*at least 169"):

@@ -1,5 +1,6 @@
 """The command line, through its entry point: what it writes, prints, refuses, and does after Ctrl-C."""
 
+import io
 import json
 import math
 import os
@@ -14,16 +15,19 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_networks import small_model
 
 import pixelcert as pc
 from pixelcert import loop
 from pixelcert.cli import main
+from pixelcert.statistics import check_feasible, rounded_down
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "pixelcert"
 
@@ -432,7 +436,7 @@ def test_paths_are_never_broken_over_lines(tiny, tmp_path, monkeypatch):
         ("--model no_such_module:make", ["no_such_module", "PYTHONPATH"]),
         ("--model tiny_model:fake", ["tiny_model:fake", "fake"]),
         ("--model tiny_model:Net", ["tiny_model:Net", "Classifier"]),
-        ("--model resnet18 --weights nowhere.pth", ["weights=nowhere.pth", "check the path"]),
+        ("--model resnet18 --weights nowhere.pth", ["--weights nowhere.pth", "check the path"]),
         ("--weights nowhere.pth", ["nowhere.pth"]),  # a function brings its own weights
         ("--method cam --layer features", ["cam", "layer='features'", "'final'", "'input'"]),
         ("--method grad_cam --layer attic", ["layer='attic'", "features"]),
@@ -447,12 +451,65 @@ def test_paths_are_never_broken_over_lines(tiny, tmp_path, monkeypatch):
         ("--correction reference", ["reference", "preset"]),
         ("--preset reference -n 53", ["n=53", "at least 54"]),
         ("--batch-size 0", ["batch_size=0", "1 or more"]),
-        ("--device abacus", ["device", "abacus"]),
+        ("--device abacus", ["device=abacus", "cpu"]),
+        ("--device meta", ["device=meta", "cpu"]),
+        ("--device hpu", ["device=hpu", "cpu"]),
+        ("--device privateuseone", ["device=privateuseone", "cpu"]),
+        ("--model squeezenet1_0 --weights cat.png", ["--weights cat.png cannot be read", "state dict"]),
     ],
 )
 def test_bad_option_is_refused_before_sampling(tiny, tmp_path, options, words):
     assert_refused(tiny(*options.split()), *words)
     assert files_in(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            "--tau 1",
+            "--alpha 0",
+            "-K 0",
+            "-n 0",
+            "--sigma 0",
+            "--correction best",
+            "--precision half",
+            "--batch-size 0",
+        ),
+        *(
+            "--method magic",
+            "--param colour=red",
+            "--device abacus",
+            "--weights nowhere.pth",
+            "-o cat.png",
+            "nowhere.png",
+        ),
+        *("words.txt", "cat.jpg"),
+    ],
+)
+def test_what_needs_no_model_is_refused_before_one_is_loaded(tiny, tmp_path, monkeypatch, options):
+    (tmp_path / "words.txt").write_text("no picture")
+    Image.new("RGB", (16, 16)).save(tmp_path / "cat.jpg")  # which would share a file with cat.png
+    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    assert_refused(tiny(*options.split()))
+
+
+def test_what_is_said_of_weights_is_in_the_words_of_the_options(tiny, monkeypatch):
+    def load_model(*_: Any) -> None:
+        raise pc.ModelError("not downloaded: give weights=PATH of a file, or weights=None for random ones.")
+
+    monkeypatch.setattr("pixelcert.named_model.load_model", load_model)
+    assert_refused(tiny(), "give --weights PATH of a file, or --weights none for random ones.")
+
+
+@pytest.mark.usefixtures("no_sampling")
+@pytest.mark.parametrize("letters", [215, 225, 244])
+def test_an_image_whose_files_would_have_too_long_names_is_refused(tiny, tmp_path, monkeypatch, letters):
+    """Also where only the votes of an interrupted run, or a file half written, would."""
+    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    name = f"{'a' * letters}.png"
+    os.rename(tmp_path / "cat.png", tmp_path / name)
+    assert_refused(tiny(images=(name,)), "name too long", "choose a shorter name")
 
 
 @pytest.mark.usefixtures("no_sampling")
@@ -767,6 +824,15 @@ def test_explainer_that_fails_midway_loses_nothing(tiny, votes_file, tmp_path):
     assert (tmp_path / "stopped" / votes_file.name).read_bytes() == votes_file.read_bytes()
 
 
+def test_ctrl_c_while_the_model_loads_is_answered(tiny, tmp_path, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pixelcert.named_model.load_model", interrupted)
+    assert tiny() == Run(130, "", "interrupted.\n")
+    assert files_in(tmp_path / "out") == []
+
+
 def test_a_real_ctrl_c_ends_a_real_process(tiny, tiny_folder, tmp_path):
     ticks = tmp_path / "ticks"
     options = ("--model", "tiny_model:make", "--method", "grad", "--target", "0", "-n", str(N_TINY), "--no-picture")
@@ -843,6 +909,72 @@ def test_show_prints_a_table_and_draws_a_picture(pixelcert, saved):
         picture.verify()
 
 
+@pytest.fixture
+def quick_pictures(monkeypatch) -> None:
+    """Files that tell what would be in the picture."""
+    monkeypatch.setattr(pc.Certificate, "plot", lambda self, path: Path(path).write_text(repr(self)))
+
+
+@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("--tau 0.6", "saved-tau0.6.png"),
+        ("--alpha 0.05", "saved-alpha0.05.png"),
+        ("--correction joint", "saved-joint.png"),
+        ("-K 25 -K 50.0", "saved-K50-K25.png"),
+        ("--tau 0.6 --alpha 0.01 -K 10", "saved-tau0.6-alpha0.01-K10.png"),
+    ],
+)
+def test_a_picture_at_other_settings_has_another_name(pixelcert, saved, options, name):
+    pixelcert("show", saved)
+    before = saved.with_suffix(".png").read_text()
+    run = pixelcert("show", saved, *options.split())
+    assert run.code == 0
+    assert name in run.out
+    assert files_in(saved.parent) == sorted((saved.name, "saved.png", name))
+    assert saved.with_suffix(".png").read_text() == before
+    assert saved.with_name(name).read_text() != before
+    assert pixelcert("show", saved, *options.split()).code == 0, "the same again"
+
+
+@pytest.mark.usefixtures("quick_pictures")
+def test_a_picture_at_the_default_settings_is_named_after_its_votes(pixelcert, saved):
+    options = "--tau 0.75 --alpha 0.001 --correction holm -K 10 -K 25 -K 50"
+    assert pixelcert("show", saved, *options.split()).code == 0
+    assert files_in(saved.parent) == ["saved.png", saved.name]
+
+
+@pytest.mark.usefixtures("quick_pictures")
+def test_show_leaves_the_picture_of_certify_alone(pixelcert, tiny, tmp_path):
+    assert tiny("--picture", "--tau", 0.7).code == 0
+    before = (tmp_path / "out" / "cat-grad-input-tau0.7.png").read_text()
+    assert pixelcert("show", tmp_path / "out" / "cat-grad-input.safetensors").code == 0
+    assert files_in(tmp_path / "out") == [
+        *("cat-grad-input-tau0.7.png", "cat-grad-input.png", "cat-grad-input.safetensors")
+    ]
+    assert (tmp_path / "out" / "cat-grad-input-tau0.7.png").read_text() == before
+
+
+def test_show_refuses_votes_whose_pictures_would_share_a_file(pixelcert, saved, tmp_path):
+    (tmp_path / "other").mkdir()
+    pc.Votes.load(saved).save(tmp_path / "other" / saved.name)
+    assert_refused(pixelcert("show", saved, f"other/{saved.name}", "-o", "drawn"), "votes share the name saved")
+    assert_refused(pixelcert("show", saved, "-o", saved), "--out", "cannot be a folder")
+
+
+def test_show_refuses_a_picture_whose_name_is_too_long(pixelcert, saved, tmp_path):
+    long = tmp_path / f"{'a' * 232}.safetensors"
+    os.rename(saved, long)
+    assert_refused(pixelcert("show", long, "--tau", 0.6, "-K", 10), "name too long", "choose a shorter name")
+
+
+def test_show_names_the_file_that_cannot_reach_tau(pixelcert, saved, make_votes, tmp_path):
+    few = make_votes(n=30).save(tmp_path / "few.safetensors")
+    assert_refused(pixelcert("show", saved, few), f"error: {few}: n=30 samples cannot certify any")
+    assert not saved.with_suffix(".png").exists(), "refused before the first picture"
+
+
 def test_show_leaves_votes_alone(pixelcert, saved):
     before = saved.read_bytes()
     pixelcert("show", saved, "--tau", 0.6, "--no-picture")
@@ -879,6 +1011,56 @@ def test_show_refuses_files_that_hold_no_votes(pixelcert, saved):
     assert_refused(pixelcert("show", saved, "nowhere.safetensors"), "nowhere.safetensors", "check the path")
     assert_refused(pixelcert("show", saved, "other.safetensors"), "other.safetensors", "damaged")
     assert not saved.with_suffix(".png").exists(), "refused before the first picture"
+
+
+# ── Terminals of few letters ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def few_letters(monkeypatch) -> Callable[..., str]:
+    """Runs the command in this process, on a terminal that has ASCII alone, and returns what it printed there."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+    def run(*arguments: Any) -> str:
+        streams = [io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2)]
+        monkeypatch.setattr(sys, "stdout", streams[0])
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        monkeypatch.setattr(sys, "argv", ["pixelcert", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        printed, said = (stream.buffer.getvalue().decode("ascii") for stream in streams)
+        assert not stop.value.code, said
+        return printed
+
+    return run
+
+
+def test_signs_are_written_in_words_where_a_terminal_lacks_them(few_letters, saved):
+    assert "n = 100 samples, sigma = 0.15, tau = 0.75, alpha = 0.001, 224 x 224 pixels" in few_letters(
+        *("plan", "-n", 100, "--tau", 0.75)
+    )
+    assert "in l2 of the image's 12 x 16 x 3 values in [0, 1]" in few_letters("show", saved, "--no-picture")
+    assert "729 at 224 x 224" in few_letters("methods")
+    assert "resnet18" in few_letters("models")
+    assert "the radius is sigma*Phi^-1(tau)" in " ".join(few_letters("certify", "--help").split())
+
+
+@pytest.mark.usefixtures("tiny")
+def test_other_letters_become_escapes_where_a_terminal_lacks_them(few_letters, tmp_path):
+    os.rename(tmp_path / "cat.png", tmp_path / "größe 猫.png")
+    options = ("--model", "tiny_model:make", "--method", "grad", "-n", N_TINY, "--no-picture")
+    assert r"out/gr\xf6\xdfe \u732b-grad-input.safetensors" in few_letters("certify", "größe 猫.png", *options)
+    (result,) = json.loads(few_letters("certify", "größe 猫.png", *options, "--json"))
+    assert (result["votes"], result["space"]) == ("out/größe 猫-grad-input.safetensors", "16 × 16 × 3 values in [0, 1]")
+
+
+@pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="file names are Unicode there")
+def test_names_that_are_no_text_are_printed(tiny, tmp_path):
+    name = os.fsdecode(b"cat\xff.png")
+    os.rename(tmp_path / "cat.png", tmp_path / name)
+    run = tiny(images=(name,))
+    assert run.code == 0
+    assert r"out/cat\udcff-grad-input.safetensors" in run.out
 
 
 # ── What is imported ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -988,6 +1170,29 @@ def test_plan_that_makes_no_sense_is_refused(pixelcert, options, words):
     assert_refused(pixelcert("plan", *options.split()), *words)
 
 
+@pytest.mark.parametrize("options", ["--tau 0.99999", "--tau 0.99985", "--tau 0.75", "-n 100", "--radius 0.2", "-n 27"])
+def test_plan_allows_no_less_than_it_promises(pixelcert, options):
+    plan = json.loads(pixelcert("plan", *options.split(), "--json").out)
+    assert plan["tau"] <= plan["largest_tau"]
+    assert plan["radius"] <= plan["largest_radius"] < plan["sigma"] * NormalDist().inv_cdf(plan["largest_tau"])
+    needed = pc.Plan(n=plan["n"]), plan["largest_tau"], plan["alpha"], 224**2, "holm"
+    check_feasible(*needed)  # what is allowed can be certified
+    said = pixelcert("plan", *options.split()).out.splitlines()
+    promised, allowed = (float(line.partition("R = ")[2].split()[0].rstrip(".")) for line in (said[1], said[2]))
+    assert promised <= plan["radius"] < promised + 1e-4
+    assert promised <= allowed <= plan["largest_radius"] < allowed + 1e-4
+    tau = float(said[0].partition("τ = ")[2].split(",")[0])
+    assert tau <= plan["tau"] < tau + 1e-4
+
+
+def test_plan_promises_of_a_radius_map_what_one_can_reach(pixelcert, make_votes):
+    plan = json.loads(pixelcert("plan", "-n", 100, "--size", "8x6", "--json").out)
+    agreed = make_votes(ones=np.full((2, 6, 8), 100))
+    assert plan["radius_map_limit"] == agreed.radius_map(50).max() < plan["radius"]
+    said = " ".join(pixelcert("plan", "-n", 100, "--size", "8x6").out.split())
+    assert f"its pixels reach {rounded_down(plan['radius_map_limit'])} at most" in said
+
+
 def test_plan_of_millions_of_samples_is_answered_soon(pixelcert):
     with within(300):
         run = pixelcert("plan", "--tau", 0.99999, "--json")
@@ -1020,6 +1225,15 @@ def test_methods_lists_names_layers_and_parameters(pixelcert):
         entry = " ".join(entry.partition("cost per noisy image: ")[0].split())
         assert all(f"{parameter}={value}" in entry for parameter, value in kind.parameters().items())
         assert kind.layers[0] in entry
+
+
+def test_methods_says_what_the_zeros_of_occlusion_stand_for(pixelcert):
+    entry = pixelcert("methods").out.partition("\nocclusion ")[2]
+    model = small_model("resnet")
+    for layer, place in {"input": "at the input", "final": "at other layers"}.items():
+        occlusion = pc.method("occlusion", model, layer)
+        for side, value in {"window": occlusion._window(), "stride": occlusion._stride()}.items():
+            assert f"{value} {place}" in entry.partition(f"{side}=0 (")[2].partition(")")[0]
 
 
 def test_methods_as_json(pixelcert):

@@ -336,6 +336,14 @@ def test_the_path_chooses_the_format(make_certificate, tmp_path, suffix):
     assert path.read_bytes().lstrip()[:5] in (b"\x89PNG\r", b"%PDF-", b"<?xml")
 
 
+@pytest.mark.parametrize("name", ["panel", "panel.", "panel.xyz", ".png"])
+def test_a_path_that_names_no_format_is_refused_before_drawing(make_certificate, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("pixelcert.figures.panel.certificate_panel", lambda _: pytest.fail("drawing began"))
+    with pytest.raises(pc.ArgumentError, match=r"does not say which kind of picture it is: end it in \.png"):
+        make_certificate(NESTED).plot(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_plotting_needs_no_pyplot_and_no_torch(make_certificate, tmp_path):
     """pyplot keeps every figure in memory and may want a display."""
     votes = make_certificate(NESTED).votes.save(tmp_path / "votes.safetensors")

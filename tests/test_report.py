@@ -469,6 +469,26 @@ def test_report_refuses_with_a_remedy(make_votes, tmp_path, run, more, words):
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("votes", "options", "words"),
+    [
+        ({"n": 45}, ("--tau", 0.8), "n=45 samples cannot certify any"),
+        ({"levels": (50, 20)}, ("-K", 10), "level 10.0 was not sampled"),
+        ({"counted": 90}, (), "90 of the 100 planned samples"),
+    ],
+)
+def test_report_names_the_file_that_cannot_be_shown(make_votes, tmp_path, run, votes, options, words):
+    files = [
+        make_votes(n=100).save(tmp_path / "good.safetensors"),
+        make_votes(**votes).save(tmp_path / "bad.safetensors"),
+    ]
+    code, said = run("report", *files, "--out", tmp_path / "page.html", *options)
+    assert code == 1
+    assert f"{files[1]}: {words}" in said
+    assert "good.safetensors" not in said
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_report_refuses_a_mixture_and_settings_that_a_study_has_itself(study, make_votes, tmp_path, run):
     votes = make_votes().save(tmp_path / "votes.safetensors")
     for arguments, words in (((votes, study.folder), "one study alone"), ((study.folder, "-K", 10), "a study's own")):

@@ -270,6 +270,11 @@ def never(images, targets):
     ({"levels": (50, 50.0)}, "twice"), ({"levels": ()}, "levels is empty"), ({"n": 0}, "n=0"), ({"n": 10.5}, "n=10.5"),
     ({"n": 20}, "n=20 .*at least"), ({"seed": 2**64}, "seed="), ({"sign": "negative"}, "sign='negative'"),
     ({"preset": "paper"}, "preset='paper'"), ({"batch_size": 0}, "batch_size=0"),
+    ({"sigma": "0.1"}, r"sigma='0\.1' is of type str: give a number such as 0\.15"), ({"sigma": None}, "sigma=None"),
+    ({"n": "100"}, "n='100'"), ({"seed": "0"}, "seed='0'"), ({"tau": "0.75"}, "tau='0.75'"),
+    ({"alpha": None}, "alpha=None"),
+    ({"levels": "20"}, "levels='20'"), ({"levels": (50, None)}, "levels=None"), ({"levels": None}, "levels=None"),
+    ({"batch_size": "8"}, "batch_size='8'"),
 ])  # fmt: skip
 def test_bad_settings_are_refused_before_the_explainer_is_called(settings, named):
     with pytest.raises(pc.PixelcertError, match=named):
@@ -285,7 +290,16 @@ def test_bad_images_are_refused_before_the_explainer_is_called(image, named):
         pc.sample(never, image, 0)
 
 
-@pytest.mark.parametrize(("target", "named"), [(-1, "target=-1"), (1.5, "target=1.5"), (1000, "0 to 999")])
+@pytest.mark.parametrize("levels", [20, 20.0, np.float64(20), [20], np.array([20])])
+def test_one_level_may_stand_alone(levels):
+    votes = pc.sample(brightness, IMAGE, 0, levels=levels)
+    assert votes.plan.levels == votes.certify(levels=levels).levels == (20,)
+
+
+@pytest.mark.parametrize(("target", "named"), [
+    (-1, "target=-1"), (1.5, "target=1.5"), (1000, "0 to 999"), (None, "target=None"),
+    ("tabby", r"target='tabby' is not a class index: .*model\.classes\.index"),
+])  # fmt: skip
 def test_bad_targets_are_refused(target, named, embedded):
     with pytest.raises(pc.ArgumentError, match=named):
         pc.sample(pc.method("grad", embedded), torch.rand(3, 224, 224), target)

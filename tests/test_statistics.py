@@ -143,6 +143,7 @@ def test_radius_is_rounded_down_and_never_negative():
 def test_largest_radius_of_a_pixel(n, largest):
     radii = statistics.radius_by_count(n, 0.15, ALPHA, N)
     assert round(radii[-1], 3) == largest
+    assert statistics.unanimous_radius(n, 0.15, ALPHA, N) == radii[-1]
     assert radii[n // 2] == 0
     assert bool((np.diff(radii) >= 0).all())
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import PixelcertWarning
+from .errors import ArgumentError, PixelcertWarning
 from .plan import ALPHA, TAU, check_levels
 from .statistics import Correction
 from .votes import Votes
@@ -115,13 +115,19 @@ class Certificate:
         """Percent of pixels certified 1, certified 0 and abstained."""
         from .metrics.certified import shares
 
-        return shares(self.labels[level])
+        return shares(self._labels_at(level))
 
     def percent_certified(self, level: float) -> float:
         """The paper's %certified: percent of pixels that do not abstain."""
         from .metrics.certified import percent_certified
 
-        return percent_certified(self.labels[level])
+        return percent_certified(self._labels_at(level))
+
+    def _labels_at(self, level: float) -> NDArray[np.int8]:
+        if level not in self.labels:
+            known = ", ".join(map(str, self.levels))
+            raise ArgumentError(f"level {level} is not in the certificate: choose one of {known}.")
+        return self.labels[level]
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -132,7 +138,10 @@ class Certificate:
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of everything certified, written to `path` if given."""
         from .figures.panel import certificate_panel
+        from .figures.picture import check_picture
 
+        if path is not None:
+            check_picture(path)
         figure = certificate_panel(self)
         if path is not None:
             figure.savefig(path)
@@ -144,7 +153,7 @@ def certify_votes(
     tau: float = TAU,
     alpha: float = ALPHA,
     *,
-    levels: Sequence[float] | None = None,
+    levels: float | Sequence[float] | None = None,
     correction: Correction | None = None,
 ) -> Certificate:
     """The certificate that `votes` support; see `pixelcert.statistics` for the corrections.

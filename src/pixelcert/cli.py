@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from . import terminal
 from .attacks import commands as attacks
-from .errors import ArgumentError, PixelcertError, VotesFileError
+from .errors import ArgumentError, PixelcertError, VotesFileError, naming
 from .figures import commands as figures
-from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan
+from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, check_choice
 from .study import commands as study
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .certificate import Certificate
     from .methods import Method
     from .models import Classifier
     from .sampling import Subject
@@ -31,7 +33,20 @@ if TYPE_CHECKING:
 REFUSED = 1
 INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
 
+
+class Commands(TyperGroup):
+    """Says that Ctrl-C was heard, whatever it interrupted."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            terminal.say("interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -85,22 +100,34 @@ def certify(
     as_json: Json = False,
 ) -> None:
     """Certify photographs: from image files to votes, certificates and pictures."""
+    from . import statistics
+
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
     params = dict(_parse_param(text) for text in param or ())
+    test: Any = correction or statistics.default_correction(plan)
+    statistics.check_test(plan, tau, alpha, test)
     with terminal.status("Loading model and images"):
-        from . import statistics
-        from .image import load_image
+        from .image import check_image_file, load_image
+        from .methods import METHODS
         from .methods import method as make_method
-        from .models import load_model
         from .models.embedded import photographs
-        from .sampling import Subject
+        from .named_model import check_model_options, load_named_model
+        from .outputs import picture_file, votes_files
+        from .sampling import Subject, check_batch_size
+        from .tuning import Precision
 
-        classifier = load_model(model, None if weights == "none" else weights, device)
-        test: Any = correction or statistics.default_correction(plan)
+        check_choice("precision", precision, Precision)
+        check_batch_size(batch_size)
+        check_model_options(weights, device)
+        _check_method(method, params)
+        paths = images or photographs()
+        for path in paths:
+            check_image_file(path)
+        files = votes_files(paths, out, method, layer or METHODS[method].layers[0])
+        pictures = [picture_file(file, plan, tau, alpha, None, correction) if picture else None for file in files]
+        classifier = load_named_model(model, weights, device)
         statistics.check_feasible(plan, tau, alpha, classifier.size**2, test)
         explainer = make_method(method, classifier, layer, **params)
-        paths = images or photographs()
-        files = _votes_files(paths, out, explainer)
         loaded = [load_image(path, classifier.size) for path in paths]
         targets = [_parse_target(target, classifier, image) for image in loaded]
         asked = [(plan, explainer, image, index, precision) for image, index in zip(loaded, targets, strict=True)]
@@ -117,8 +144,11 @@ def certify(
             Subject(image, index, path.name, bar)
             for image, index, path, bar in zip(loaded, targets, paths, bars, strict=True)
         ]
-        for file, votes in _sample_into(files, subjects, begun, plan, explainer, how):
-            results.append(_certify_file(file, votes, tau, alpha, None, correction, picture))
+        for file, drawn, votes in zip(
+            files, pictures, _sample_into(files, subjects, begun, plan, explainer, how), strict=True
+        ):
+            certificate = votes.certify(tau, alpha, correction=correction)  # type: ignore[arg-type]
+            results.append(_draw(certificate, file, drawn))
     terminal.show_results(results, as_json)
 
 
@@ -138,13 +168,22 @@ def show(
     Each certificate keeps its own promise; choosing the most pleasing of many does not. To see all τ at once, use the
     radius map.
     """
+    from . import statistics
+    from .outputs import check_own_names, make_folder, picture_file
     from .votes import Votes
 
+    statistics.check_tau(tau)
+    statistics.check_alpha(alpha)
+    if picture and out is not None:
+        check_own_names(votes, "votes", "show them apart")
+        make_folder(out)
     loaded = [Votes.load(path) for path in votes]
-    results = [
-        _certify_file(path, one, tau, alpha, level, correction, picture, out)
-        for path, one in zip(votes, loaded, strict=True)
-    ]
+    certificates, pictures = [], []
+    for path, one in zip(votes, loaded, strict=True):
+        with naming(path):
+            certificates.append(one.certify(tau, alpha, levels=level, correction=correction))  # type: ignore[arg-type]
+        pictures.append(picture_file(path, one.plan, tau, alpha, level, correction, out) if picture else None)
+    results = [_draw(*each) for each in zip(certificates, votes, pictures, strict=True)]
     terminal.show_results(results, as_json)
 
 
@@ -165,7 +204,6 @@ def report(
     """
     from .report import write_page, write_study_page
     from .report.of_study import is_study, open_study
-    from .votes import Votes
 
     if limit < 0:
         raise ArgumentError(f"--limit {limit} is negative: give megabytes, 0 to keep all votes beside the page.")
@@ -175,7 +213,7 @@ def report(
     if not any(is_study(path) for path in sources):
         asked = {"tau": tau, "alpha": alpha, "levels": level, "correction": correction}
         settings: Any = {name: value for name, value in asked.items() if value is not None}
-        written = write_page(out, (Votes.load(path) for path in sources), **settings, limit=most)
+        written = write_page(out, _load_each(sources, **settings), **settings, limit=most)
     elif len(sources) > 1:
         raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files alone, or one study alone.")
     elif alpha is not None or level or correction:
@@ -242,26 +280,50 @@ app.add_typer(study.app, name="study")
 
 def main() -> None:
     """Entry point: turns every refusal into one message and an exit code."""
+    terminal.print_in_any_encoding()
     terminal.print_warnings_as_notes()
     try:
         app()
-    except (PixelcertError, PermissionError, NotADirectoryError) as error:
+    except (PixelcertError, OSError) as error:
         terminal.say_error(str(error))
         sys.exit(REFUSED)
 
 
-def _partial(file: Path) -> Path:
-    """Where an interruption leaves the votes that will be in `file`."""
-    return file.with_suffix(".partial.safetensors")
+def _check_method(name: str, params: dict[str, Any]) -> None:
+    """Refuse a method and parameters that there are for no model."""
+    from .methods import METHODS
+
+    if name not in METHODS:
+        raise ArgumentError(f"--method {name} is not known: choose one of {', '.join(METHODS)}.")
+    METHODS[name].check_parameters(params)
+
+
+def _load_each(
+    files: list[Path], tau: float = TAU, alpha: float = ALPHA, levels: Sequence[float] = (), correction: Any = None
+) -> Iterator[Votes]:
+    """Votes one by one, each checked for what is asked of it, so that the error names its file."""
+    from . import statistics
+    from .votes import Votes
+
+    for file in files:
+        votes = Votes.load(file)
+        with naming(file):
+            votes.require_complete()
+            test = correction or statistics.default_correction(votes.plan)
+            statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, test)
+            for level in levels:
+                votes.index(level)
+        yield votes
 
 
 def _find_votes(file: Path, run: Run, overwrite: bool) -> Votes | None:
     """Votes of this very run that are already there. Those of another run are refused, unless they may be replaced."""
+    from .outputs import partial_file
     from .sampling import differences
     from .votes import Votes
 
     found = None
-    for path in (file, _partial(file)):
+    for path in (file, partial_file(file)):
         try:
             votes = Votes.load(path) if path.exists() else None
         except VotesFileError:
@@ -285,8 +347,9 @@ def _sample_into(
     plan: Plan,
     explainer: Method,
     how: dict[str, Any],
-) -> Iterator[tuple[Path, Votes]]:
+) -> Iterator[Votes]:
     """Votes of every subject in its file, as they are done: those begun are gone on with, the others share batches."""
+    from .outputs import partial_file
     from .sampling import Interrupted, SamplingError, sample_each
 
     fresh = [subject for subject, votes in zip(subjects, begun, strict=True) if votes is None]
@@ -303,47 +366,23 @@ def _sample_into(
                 raise typer.Exit(INTERRUPTED) from None
             raise
         votes.save(file)
-        _partial(file).unlink(missing_ok=True)
-        yield file, votes
+        partial_file(file).unlink(missing_ok=True)
+        yield votes
 
 
 def _save_partial(file: Path, votes: Votes) -> None:
     """What an interruption or failure leaves goes beside the file, for --resume."""
-    partial = votes.save(_partial(file))
+    from .outputs import partial_file
+
+    partial = votes.save(partial_file(file))
     counted = f"{votes.counted} of {votes.plan.n} samples"
     terminal.say(f"{counted} are saved in {partial}; the same command with --resume goes on.")
 
 
-def _certify_file(
-    file: Path,
-    votes: Votes,
-    tau: float,
-    alpha: float,
-    levels: list[float] | None,
-    correction: str | None,
-    picture: bool,
-    out: Path | None = None,
-) -> terminal.Result:
-    certificate = votes.certify(tau, alpha, levels=levels, correction=correction)  # type: ignore[arg-type]
-    drawn = (out or file.parent) / f"{file.stem}.png" if picture else None
-    if drawn is not None:
-        drawn.parent.mkdir(parents=True, exist_ok=True)
-        certificate.plot(drawn)
-    return terminal.Result(certificate, file, drawn)
-
-
-def _votes_files(images: list[Path], out: Path, explainer: Method) -> list[Path]:
-    """Where each image's votes will go, checked before anything is sampled."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
-    files = [out / f"{path.stem}-{explainer.name}-{explainer.layer}.safetensors" for path in images]
-    if twice := sorted({path.stem for path in images if [other.stem for other in images].count(path.stem) > 1}):
-        raise ArgumentError(
-            f"images share the name {', '.join(twice)} and would share a file: rename or run them apart."
-        )
-    return files
+def _draw(certificate: Certificate, votes: Path, picture: Path | None) -> terminal.Result:
+    if picture is not None:
+        certificate.plot(picture)
+    return terminal.Result(certificate, votes, picture)
 
 
 def _parse_target(text: str | None, model: Classifier, image: Tensor) -> int:

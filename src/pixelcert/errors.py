@@ -1,5 +1,10 @@
 """Everything that pixelcert refuses, each with the argument, its value and a remedy in the message."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PixelcertError(ValueError):
     """Base of every error that pixelcert raises on purpose."""
@@ -39,3 +44,12 @@ class DiskFullError(PixelcertError):
 
 class PixelcertWarning(UserWarning):
     """Something legal that a user would want to know about."""
+
+
+@contextmanager
+def naming(what: object) -> Iterator[None]:
+    """Put before the message of an error what it is about, such as one of several files."""
+    try:
+        yield
+    except PixelcertError as error:
+        raise type(error)(f"{what}: {error}") from error

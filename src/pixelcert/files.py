@@ -23,7 +23,7 @@ from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
 from .digest import sha256
-from .errors import DiskFullError, VotesFileError
+from .errors import ArgumentError, DiskFullError, VotesFileError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -74,7 +74,7 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
     """A file to write to that appears at `path` in one step when the context ends, and not at all if it fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = _temporary(path)
     try:
         with temporary.open("xb") as file:
             yield file
@@ -86,6 +86,20 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise disk_full(path.parent, str(error.strerror)) from error
         raise
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file whose name, or the longer one that it has while it is written, is too long for the file system."""
+    try:
+        _temporary(path).stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be written ({error.strerror}): choose a shorter name.") from error
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
 def disk_full(folder: Path, why: str) -> DiskFullError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,20 +30,32 @@ def load_image(path: str | Path | BinaryIO, size: int | None = 224) -> Tensor:
     if size is not None and size < 1:
         raise ImageError(f"size={size} is not a number of pixels: use one such as 224, or None to keep the file's.")
     name = path if isinstance(path, (str, Path)) else getattr(path, "name", "image")
+    with _reading(name), Image.open(path) as file:
+        picture = ImageOps.exif_transpose(file)
+        picture.load()
+    picture = _to_rgb(picture, name)
+    if size is not None and picture.size != (size, size):
+        picture = _centre_crop(picture, size)
+    return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()
+
+
+def check_image_file(path: str | Path) -> None:
+    """Refuse a file that is no image, by its first bytes alone: its pixels are not decoded."""
+    with _reading(path), Image.open(path):
+        pass
+
+
+@contextmanager
+def _reading(name: object) -> Iterator[None]:
+    """Say in our own words what Pillow has against a file."""
     try:
-        with Image.open(path) as file:
-            picture = ImageOps.exif_transpose(file)
-            picture.load()
+        yield
     except FileNotFoundError as error:
         raise ImageError(f"{name} does not exist: check the path.") from error
     except UnidentifiedImageError as error:
         raise ImageError(f"{name} is not an image that Pillow can read: convert it to PNG or JPEG.") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ImageError(f"{name} is damaged or cannot be read ({error}): open and save it again.") from error
-    picture = _to_rgb(picture, name)
-    if size is not None and picture.size != (size, size):
-        picture = _centre_crop(picture, size)
-    return torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1).contiguous()
 
 
 def check_image(image: Tensor | NDArray[np.floating], channels: int | None = None) -> Tensor:

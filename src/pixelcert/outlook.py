@@ -27,9 +27,10 @@ class Outlook:
     width: int
     height: int
     radius: float  # of every certified pixel
-    largest_radius: float  # that a pixel's own radius can reach, when all n votes agree
     smallest_n: int  # for this τ
     largest_tau: float  # for this n
+    largest_radius: float  # of every pixel certified at that τ
+    radius_map_limit: float  # of a pixel in a radius map, when all n votes agree; below the others, see make_outlook
     votes_needed: dict[str, int | None]  # by correction; "reference" counts the votes that follow its guess
 
 
@@ -42,7 +43,11 @@ def make_outlook(
     width: int,
     height: int,
 ) -> Outlook:
-    """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs."""
+    """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs.
+
+    A radius map may stay below the radius: it claims every τ at once, also where both labels are as likely to be
+    claimed falsely, and so tests each with α/2. One τ that is fixed before takes nearly all of α for one of them.
+    """
     pixels = width * height
     statistics.check_alpha(alpha)
     plan = Plan(sigma=sigma, n=1 if n is None else n)
@@ -61,7 +66,7 @@ def make_outlook(
         correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
         for correction in CORRECTIONS
     }
-    by_count = statistics.radius_by_count(n, sigma, alpha, pixels)
+    largest_tau = max(tau, statistics.largest_tau(n, alpha, pixels) or 0.5)  # which rounds down, and τ is feasible
     return Outlook(
         n=n,
         tau=tau,
@@ -70,8 +75,9 @@ def make_outlook(
         width=width,
         height=height,
         radius=statistics.certified_radius(statistics.radius(sigma, tau), pixels),
-        largest_radius=statistics.certified_radius(float(by_count[-1]), pixels),
         smallest_n=statistics.smallest_n(tau, alpha, pixels),
-        largest_tau=statistics.largest_tau(n, alpha, pixels) or 0.5,
+        largest_tau=largest_tau,
+        largest_radius=statistics.certified_radius(statistics.radius(sigma, largest_tau), pixels),
+        radius_map_limit=statistics.certified_radius(statistics.unanimous_radius(n, sigma, alpha, pixels), pixels),
         votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
     )

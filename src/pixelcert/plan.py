@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from .errors import ArgumentError
@@ -54,6 +55,8 @@ class Plan:
     guess: int = 0
 
     def __post_init__(self) -> None:
+        for argument, example in {"sigma": SIGMA, "n": N, "seed": 0}.items():
+            check_number(argument, getattr(self, argument), example)
         if not (math.isfinite(self.sigma) and 0 < self.sigma <= LARGEST_SIGMA):
             raise ArgumentError(
                 f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation "
@@ -79,16 +82,28 @@ class Plan:
         return cls(**rules, **settings)
 
 
-def check_levels(levels: Sequence[float]) -> tuple[float, ...]:
-    """Levels as a tuple of distinct percentages strictly between 0 and 100, whole ones as `int`."""
+def check_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
+    """Levels as a tuple of distinct percentages strictly between 0 and 100, whole ones as `int`; one may stand alone.
+
+    >>> check_levels((50, 12.5)), check_levels(20.0)
+    ((50, 12.5), (20,))
+    """
+    levels = tuple(levels) if isinstance(levels, Iterable) and not isinstance(levels, str) else (levels,)
     if not levels:
         raise ArgumentError("levels is empty: name at least one K in percent, such as levels=(50, 10).")
     for level in levels:
+        check_number("levels", level, 50)
         if not 0 < level < 100:
             raise ArgumentError(f"levels holds {level}: every K is a percentage strictly between 0 and 100.")
     if len(set(levels)) < len(levels):
-        raise ArgumentError(f"levels={tuple(levels)} names a K twice: name each level once.")
+        raise ArgumentError(f"levels={levels} names a K twice: name each level once.")
     return tuple(int(level) if level == int(level) else float(level) for level in levels)
+
+
+def check_number(argument: str, value: object, example: float) -> None:
+    """Refuse what is no number, such as a string that looks like one; an array or tensor of one number is."""
+    if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+        raise ArgumentError(f"{argument}={value!r} is of type {type(value).__name__}: give a number such as {example}.")
 
 
 def check_choice(argument: str, value: str, choices: object) -> None:

@@ -30,7 +30,7 @@ from .loop import Interrupted as Interrupted
 from .loop import Progress, Run, count_each
 from .loop import SamplingError as SamplingError
 from .noise import snap
-from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign
+from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign, check_number
 from .provenance import Provenance
 from .ranking import check_levels_fit
 from .statistics import Correction
@@ -72,7 +72,7 @@ def sample(
     *,
     sigma: float = SIGMA,
     n: int = N,
-    levels: Sequence[float] = LEVELS,
+    levels: float | Sequence[float] = LEVELS,
     seed: int = 0,
     sign: Sign | None = None,
     preset: Preset = "default",
@@ -106,7 +106,7 @@ def sample(
     Raises:
         Interrupted: on Ctrl-C, carrying the votes counted so far.
     """
-    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=tuple(levels), seed=seed)
+    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=levels, seed=seed)
     if tau is not None:
         pixels = check_image(image, channels_of(explainer)).shape[1:].numel()
         statistics.check_feasible(plan, tau, alpha, pixels, correction or statistics.default_correction(plan))
@@ -152,11 +152,11 @@ def sample_plans(
     for image, subject in zip(images, subjects, strict=True):
         for each in plans:
             check_levels_fit(each.levels, image.shape[1:].numel(), each.rule)
-        check_target(explainer, subject.target, image)
+        check_target(explainer, _check_index(subject.target), image)
     device = device_of(explainer, images[0])
     runs = plan.n * runs_per_image(explainer) * sum(image.numel() for image in images) / (3 * 224 * 224)
     tuning = choose_tuning(explainer, device, precision, compile, runs)
-    size = _check_batch_size(batch_size) or choose_batch_size(explainer, device, images[0].numel())
+    size = check_batch_size(batch_size) or choose_batch_size(explainer, device, images[0].numel())
     described = describe(explainer)
 
     def prepare(image: Tensor, subject: Subject) -> Run:
@@ -187,7 +187,7 @@ def resume(
     checked = check_image(image, channels_of(explainer))
     device, clean = device_of(explainer, checked), _on_grid(checked)
     tuning = tuning_of(source, explainer, device)
-    size = _check_batch_size(batch_size) or source.batch_size
+    size = check_batch_size(batch_size) or source.batch_size
     described = describe(explainer)
     now = _provenance(explainer, described, clean, source.target, source.image_name, device, tuning, size)
     if changed := source.differences(now):
@@ -236,10 +236,24 @@ def _in_advance(runs: Iterator[Run], device: torch.device) -> Iterator[Run]:
             yield run
 
 
-def _check_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is not None and batch_size < 1:
+def check_batch_size(batch_size: int | None) -> int | None:
+    if batch_size is None:
+        return None
+    check_number("batch_size", batch_size, 16)
+    if batch_size < 1:
         raise ArgumentError(f"batch_size={batch_size} is not a number of images: use 1 or more, or leave it out.")
     return batch_size
+
+
+def _check_index(target: int) -> int:
+    """Refuse what is no number, such as the name of a class."""
+    try:
+        int(target)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last of a tensor with several values
+        raise ArgumentError(
+            f"target={target!r} is not a class index: use a whole number from 0; model.classes.index(name) finds it."
+        ) from error
+    return target
 
 
 def _provenance(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
 from .errors import ArgumentError, InfeasibleError
-from .plan import Plan, check_choice, grid_slack
+from .plan import ALPHA, TAU, Plan, check_choice, check_number, grid_slack
 
 Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
 
@@ -35,11 +35,13 @@ _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may 
 
 
 def check_tau(tau: float) -> None:
+    check_number("tau", tau, TAU)
     if not 0.5 <= tau < 1:
         raise ArgumentError(f"tau={tau} is outside [0.5, 1): it is the probability a pixel's label must exceed.")
 
 
 def check_alpha(alpha: float) -> None:
+    check_number("alpha", alpha, ALPHA)
     if not 0 < alpha < 1:
         raise ArgumentError(f"alpha={alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001.")
 
@@ -187,9 +189,19 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
-    counts = np.arange(1, n + 1, dtype=np.float64)
-    bounds = betaincinv(counts, n - counts + 1, alpha / (2 * pixels * levels)) / _SLACK
-    radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(np.r_[0.5, bounds]) / _SLACK)
+    radii = _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))
+    return np.concatenate(([0.0], radii))
+
+
+def unanimous_radius(n: int, sigma: float, alpha: float, pixels: int) -> float:
+    """The last and largest of `radius_by_count`: of a pixel on which all n votes agree."""
+    return float(_radii(np.array([n]), n, sigma, alpha / (2 * pixels))[0])
+
+
+def _radii(counts: NDArray[np.integer], n: int, sigma: float, alpha: float) -> NDArray[np.float64]:
+    """Of one or more votes each, every bound at confidence 1 - alpha."""
+    bounds = betaincinv(counts.astype(np.float64), n - counts + 1.0, alpha) / _SLACK
+    radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(bounds) / _SLACK)
     return radii
 
 
@@ -258,13 +270,18 @@ def fewest_samples(plan: Plan, tau: float, alpha: float, pixels: int, correction
     return smallest_n(tau, alpha, pixels, correction) + plan.n - tested
 
 
-def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
-    """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
+def check_test(plan: Plan, tau: float, alpha: float, correction: Correction) -> None:
+    """Refuse a test that makes no sense, whatever the size of the image."""
     check_tau(tau)
     check_alpha(alpha)
     check_choice("correction", correction, Correction)
     if correction == "reference" and not plan.guess:
         raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
+
+
+def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
+    """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
+    check_test(plan, tau, alpha, correction)
     needed = fewest_samples(plan, tau, alpha, pixels, correction)
     if needed is None:
         return

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +25,32 @@ if TYPE_CHECKING:
     from .methods.base import Method
     from .outlook import Outlook
     from .report import Written
+
+# What stands for our letters and signs where a terminal cannot show them.
+IN_ASCII = {
+    "σ": "sigma",
+    "τ": "tau",
+    "α": "alpha",
+    "δ": "delta",
+    "Φ": "Phi",
+    "ℓ": "l",
+    "×": "x",
+    "·": "*",
+    "…": "...",
+    "≤": "<=",
+    "≥": ">=",
+    "±": "+/-",
+    "→": "->",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "⁻": "^-",
+    "¹": "1",
+    "²": "^2",
+    "√": "sqrt",
+    "✓": "done",
+    "↓": "(less is better)",
+}
 
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
@@ -49,6 +79,21 @@ def say_written(page: Written) -> None:
         say(f"{page.folder}: {page.folder_bytes / 1e6:.1f} MB that the page loads on demand; keep it beside the page.")
 
 
+def print_in_any_encoding() -> None:
+    """Have what a terminal's encoding lacks written in ASCII: our own signs in words, all else as an escape."""
+
+    def in_ascii(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeEncodeError), "nothing is decoded here"
+        letters = error.object[error.start : error.end]
+        shown = (IN_ASCII.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters)
+        return "".join(shown), error.end
+
+    codecs.register_error("pixelcert", in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="pixelcert")
+
+
 def print_warnings_as_notes() -> None:
     def note(message: Warning | str, *_: Any, **__: Any) -> None:
         err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
@@ -57,7 +102,7 @@ def print_warnings_as_notes() -> None:
 
 
 def status(text: str) -> AbstractContextManager[object]:
-    return err.status(text)
+    return err.status(text, spinner="line" if err.options.ascii_only else "dots")
 
 
 @contextmanager
@@ -85,7 +130,7 @@ def progress(unit: str = "samples") -> Iterator[Callable[[str], Callable[[int, i
 
 
 def print_json(value: Any) -> None:
-    out.print_json(json.dumps(value), highlight=False)
+    out.print_json(json.dumps(value), highlight=False, ensure_ascii=out.options.ascii_only)
 
 
 # ── Certificates ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,13 +223,16 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     from .outlook import GUESS
     from .statistics import rounded_down
 
-    test = f"σ = {outlook.sigma:g}, τ = {outlook.tau:.4f}, α = {outlook.alpha:g}"
+    tau = _tau(outlook.tau)
+    test = f"σ = {outlook.sigma:g}, τ = {tau}, α = {outlook.alpha:g}"
     out.print(f"[bold]n = {outlook.n}[/] samples, {test}, {outlook.width} × {outlook.height} pixels")
     out.print(f"Every certified pixel holds within R = {rounded_down(outlook.radius)} (ℓ2, pixels in [0, 1]).")
-    out.print(f"A single pixel's own radius, for all τ together, can reach {rounded_down(outlook.largest_radius)}.")
     out.print(
-        f"τ = {outlook.tau:.4f} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {outlook.largest_tau:g}."
+        f"τ = {tau} needs n ≥ {outlook.smallest_n}; n = {outlook.n} allows τ ≤ {_tau(outlook.largest_tau)}, "
+        f"with R = {rounded_down(outlook.largest_radius)}."
     )
+    own = rounded_down(outlook.radius_map_limit)
+    out.print(f"A radius map claims every τ at once, with half of α for each label: its pixels reach {own} at most.")
     table = Table("claim", "votes needed")
     meanings = {
         "holm": "one level, all pixels (holm, first step; default)",
@@ -197,6 +245,12 @@ def show_outlook(outlook: Outlook, as_json: bool) -> None:
     for claim, needed in outlook.votes_needed.items():
         table.add_row(meanings[claim], "impossible" if needed is None else f"{needed}")
     out.print(table)
+
+
+def _tau(tau: float) -> str:
+    """τ, rounded down to four decimals, or to more where those are all 9."""
+    digits = max(4, 1 - math.floor(math.log10(1 - tau)))
+    return f"{Decimal(str(tau)).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN).normalize():f}"
 
 
 def show_models(names: Sequence[str], as_json: bool) -> None:
@@ -221,6 +275,16 @@ def show_methods(methods: Sequence[type[Method]], as_json: bool) -> None:
         out.print(f"\n[bold underline]{family}[/]")
         for method in (method for method in methods if method.family == family):
             layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
-            parameters = ", ".join(f"{name}={value}" for name, value in method.parameters().items()) or "none"
+            parameters = ", ".join(_parameter(method, *item) for item in method.parameters().items()) or "none"
             out.print(f"[bold]{method.name}[/]  {method.title} ({method.citation})")
             out.print(f"    layers: {layers}\n    parameters: {parameters}\n    cost per noisy image: {method.cost}")
+
+
+def _parameter(method: type[Method], name: str, value: object) -> str:
+    """A parameter's default, and what it stands for where the number does not tell."""
+    meanings = {
+        ("occlusion", "window"): "16 at the input, 5 at other layers",
+        ("occlusion", "stride"): "8 at the input, 2 at other layers",
+    }
+    meaning = meanings.get((method.name, name))
+    return f"{name}={value} ({meaning})" if meaning else f"{name}={value}"

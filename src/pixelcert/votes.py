@@ -121,7 +121,7 @@ class Votes:
         tau: float = TAU,
         alpha: float = ALPHA,
         *,
-        levels: Sequence[float] | None = None,
+        levels: float | Sequence[float] | None = None,
         correction: Correction | None = None,
     ) -> Certificate:
         """Label every pixel 1, 0 or ABSTAIN; see `pixelcert.certificate.certify_votes`."""

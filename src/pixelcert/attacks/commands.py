@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import terminal
-from ..errors import ArgumentError
+from ..errors import ArgumentError, naming
 from ..plan import ALPHA, TAU
 
 if TYPE_CHECKING:
@@ -57,28 +57,33 @@ def attack(
 ) -> None:
     effort = {"steps": steps, "draws": draws, "samples": samples, "gradient": gradient, "seed": seed}
     with terminal.status("Loading votes, model and images"):
-        from ..models import load_model
+        from ..named_model import check_model_options, load_named_model
         from ..votes import Votes
         from .campaign import prepare
         from .display import Finished, show_outcomes
 
         loaded = [Votes.load(file) for file in votes]
+        certificates = []
+        for file, one in zip(votes, loaded, strict=True):
+            with naming(file):
+                certificates.append(one.certify(tau, alpha, correction=correction))  # type: ignore[arg-type]
+        check_model_options(weights, device)
         _check_images(loaded, image or ())
-        certificates = [one.certify(tau, alpha, correction=correction) for one in loaded]  # type: ignore[arg-type]
         places = _places(votes, out)
-        load = cache(lambda name: load_model(name, None if weights == "none" else weights, device))
+        load = cache(lambda name: load_named_model(name, weights, device))
         asked: Any = {"level": level, "radii": radius, "batch_size": batch_size, **effort}
         campaigns = [
             prepare(one, _explainer(one.votes, model, load), _photograph(one.votes, image or ()), **asked)
             for one in certificates
         ]
 
-    finished = []
+    finished: list[Finished] = []
     with terminal.progress("noisy copies") as track:
         for file, campaign, place in zip(votes, campaigns, places, strict=True):
             try:
                 outcome = campaign.run(track(file.stem))
             except KeyboardInterrupt:
+                terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(votes)} were done.")
                 raise typer.Exit(INTERRUPTED) from None
             finished.append(Finished(outcome, file, _write(outcome, place)))
     show_outcomes(finished, as_json)
@@ -130,14 +135,15 @@ def _places(votes: Sequence[Path], out: Path | None) -> list[Path | None]:
     """Where each result goes, without its suffix."""
     if out is None:
         return [None] * len(votes)
-    stems = [file.stem for file in votes]
-    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
-        raise ArgumentError(f"votes share the name {', '.join(twice)} and would share a file: attack them apart.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
-    return [out / f"{stem}-attack" for stem in stems]
+    from ..files import check_name
+    from ..outputs import check_own_names, make_folder
+
+    check_own_names(votes, "votes", "attack them apart")
+    make_folder(out)
+    places = [out / f"{file.stem}-attack" for file in votes]
+    for place in places:
+        check_name(_arrays_file(place))
+    return list(places)
 
 
 def _write(outcome: Outcome, place: Path | None) -> tuple[Path, ...]:
@@ -145,4 +151,8 @@ def _write(outcome: Outcome, place: Path | None) -> tuple[Path, ...]:
         return ()
     picture = place.with_name(f"{place.name}.png")
     outcome.plot(picture)
-    return outcome.save(place.with_name(f"{place.name}.safetensors")), picture
+    return outcome.save(_arrays_file(place)), picture
+
+
+def _arrays_file(place: Path) -> Path:
+    return place.with_name(f"{place.name}.safetensors")

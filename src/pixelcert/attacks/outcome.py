@@ -166,7 +166,10 @@ class Outcome:
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of the attacks, written to `path` if given."""
         from ..figures.attacked import attack_panel
+        from ..figures.picture import check_picture
 
+        if path is not None:
+            check_picture(path)
         figure = attack_panel(self)
         if path is not None:
             figure.savefig(path)

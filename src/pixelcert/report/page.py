@@ -47,7 +47,7 @@ def write_page(
     *,
     tau: float = TAU,
     alpha: float = ALPHA,
-    levels: Sequence[float] | None = None,
+    levels: float | Sequence[float] | None = None,
     correction: Correction | None = None,
     limit: int = LIMIT,
 ) -> Written:
@@ -55,13 +55,13 @@ def write_page(
 
     Counts of more than `limit` characters go to a folder beside it, ``report_files/`` for ``report.html``.
     """
-    path, levels = Path(path), None if levels is None else check_levels(levels)
+    path, chosen = Path(path), None if levels is None else check_levels(levels)
     with Chunks(folder_of(path), limit) as chunks:
         index = Index(chunks, (tau,), alpha, correction)
         for one in votes:
             test = correction or statistics.default_correction(one.plan)
             statistics.check_feasible(one.plan, tau, alpha, one.pixels, test)
-            index.add(Shown.of(one), levels)
+            index.add(Shown.of(one), chosen)
         return _write(path, chunks, index, {"tau": tau, "study": None}, "Certified explanations")
 
 
