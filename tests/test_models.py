@@ -16,9 +16,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import pixelcert as pc
 from pixelcert.models.split import as_maps
+from pixelcert.models.structure import structure
 from pixelcert.models.torchvision_import import torchvision_models
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -360,6 +362,58 @@ def test_features_run_once_and_the_head_alone(resnet18: pc.Classifier) -> None:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+class Scaled(nn.Conv2d):
+    """A module of somebody's own, on top of one of torch's."""
+
+    def __init__(self, *args, power=1, activation=F.relu, note=None, **options):
+        super().__init__(*args, **options)
+        self.power, self.activation, self.note, self.calls = power, activation, note, 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3, stride=2)),
+        (nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular")),
+        (nn.BatchNorm2d(3), nn.BatchNorm2d(3, eps=1e-3)),
+        (nn.ReLU(), nn.SiLU()),
+        (nn.LeakyReLU(0.1), nn.LeakyReLU(0.2)),
+        (nn.Sequential(nn.ReLU(), nn.Identity()), nn.Sequential(nn.Identity(), nn.ReLU())),
+        (Scaled(3, 4, 3), Scaled(3, 4, 3, dilation=2)),
+        (Scaled(3, 4, 3), Scaled(3, 4, 3, power=2)),
+        (Scaled(3, 4, 3), Scaled(3, 4, 3, activation=F.silu)),
+        (Scaled(3, 4, 3, note=(1, "a")), Scaled(3, 4, 3, note=(1, "b"))),
+    ],
+)
+def test_structure_tells_settings_and_kinds_of_modules_apart(one, other):
+    assert structure(one) != structure(other)
+
+
+def test_structure_does_not_change_as_a_network_runs_or_trains():
+    module = Scaled(3, 4, 3)
+    before = structure(module)
+    module.calls += 1
+    module.train()
+    module(torch.zeros(1, 3, 8, 8))
+    assert structure(module) == before
+
+
+def test_structure_is_the_same_when_a_later_torch_knows_another_setting(monkeypatch):
+    """As torch 2.13 prints of batch norms whether they have a bias, which they always had before."""
+    before, printed = structure(nn.BatchNorm2d(3)), repr(nn.BatchNorm2d(3))
+    original = nn.BatchNorm2d.__init__
+
+    def later(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, tilted=False):
+        original(self, num_features, eps, momentum, affine, track_running_stats)
+        self.tilted = tilted
+
+    monkeypatch.setattr(nn.BatchNorm2d, "__init__", later)
+    monkeypatch.setattr(nn.BatchNorm2d, "extra_repr", lambda self: f"tilted={self.tilted}")
+    assert repr(nn.BatchNorm2d(3)) != printed
+    assert structure(nn.BatchNorm2d(3)) == before
+    assert structure(nn.BatchNorm2d(3, tilted=True)) != before
 
 
 def test_hash_knows_the_structure_and_not_only_the_parameters() -> None:

@@ -18,6 +18,7 @@ from .linear_head import LinearHead, find_linear_head, linear_layers
 from .local_parts import LocalParts, find_local_parts
 from .memory import Memory
 from .split import Split, split_at
+from .structure import structure
 from .trial import any_image, close
 
 Kind = TypeVar("Kind", bound="Classifier")
@@ -226,17 +227,17 @@ class Classifier:
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the preprocessing, the network's structure as it prints itself, and all parameters and buffers.
+        """SHA-256 over the preprocessing, the network's modules and their settings, and all parameters and buffers.
 
-        Kept until the network changes, which writing through ``.data`` does not show. What a module's printed form does
-        not tell, such as its own code and hooks, is not seen.
+        Kept until the network changes, which writing through ``.data`` does not show. Code, hooks, and settings that a
+        module does not keep under the names it was made with are not seen.
         """
         return self._memory.recall("hash", self._hash, values=True)
 
     def _hash(self) -> str:
         parts = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
         pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
-        return sha256(repr((self.net, self._final)).encode(), *pieces)
+        return sha256(f"{structure(self.net)}\n{self._final}".encode(), *pieces)
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
