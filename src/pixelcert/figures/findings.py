@@ -72,7 +72,7 @@ class Findings:
         self.study, self.settings = study, study.settings
         self._cells: dict[tuple[Any, ...], list[Job]] = {}
         jobs = study.jobs()
-        if not any(study.store.done(job) for job in jobs):
+        if not any(map(study.store.measured, jobs)):
             raise ArgumentError(f"no job in {study.folder} is finished: `pixelcert study run` does them.")
         for job in jobs:
             where = (job.scene.kind, job.model.label, job.method, job.layer, job.plan.sigma, job.plan.n, job.preset)

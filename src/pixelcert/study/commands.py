@@ -119,7 +119,7 @@ def results(
 
     study = Study.open(file, out)
     jobs = study.jobs()
-    terminal.say(f"{sum(map(study.store.done, jobs))} of {len(jobs)} jobs are done.")
+    terminal.say(f"{sum(map(study.store.measured, jobs))} of {len(jobs)} jobs are done.")
     display.show_notes(((str(job), cause) for job, cause in study.store.failures(jobs)), "failed")
     _show_results(study, undefined, sigma=sigma, n=n, preset=preset, tau=tau, level=level)
 

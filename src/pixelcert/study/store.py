@@ -59,7 +59,11 @@ class Store:
 
     def done(self, job: Job) -> bool:
         """Whether both answers are there; `damaged` says whether they are whole."""
-        return self.measures_file(job).exists() and self.votes_file(job).exists()
+        return self.measured(job) and self.votes_file(job).exists()
+
+    def measured(self, job: Job) -> bool:
+        """Whether the job's measures are there, which is all that tables need: votes may have stayed elsewhere."""
+        return self.measures_file(job).exists()
 
     def begun(self, job: Job) -> bool:
         """Whether a process began the job and was cut off, or is doing it now."""

@@ -122,7 +122,7 @@ class Study:
     def results(self, undefined: float | None = None) -> list[Row]:
         """Write the tables of all finished jobs to ``results/`` in the folder, and return the means."""
         jobs = self.jobs()
-        if not any(self.store.done(job) for job in jobs):
+        if not any(map(self.store.measured, jobs)):
             raise ArgumentError(
                 f"none of the {len(jobs)} jobs in {self.folder} is done: `pixelcert study run` does them."
             )
