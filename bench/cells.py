@@ -194,7 +194,7 @@ def main() -> None:
             own = params.get(name, {}) if layer == "input" or name == "rise" else {}
             explainer = pc.method(name, model, layer, **own)
             some = images[: few if explainer.forwards > 100 else count]
-            compiled = choices.get(options.compile, explainer.forwards > 100)
+            compiled = choices.get(options.compile, explainer.forwards > 100 and not explainer.runs_crops)
             cells.append(measure(explainer, some, n, options.precision, compiled))
             show(cells[-1], options.reference)
     if options.reference:

@@ -188,6 +188,13 @@ def test_auto_compiles_on_a_gpu_when_the_wait_pays():
 
 
 @pytest.mark.usefixtures("gpu")
+def test_auto_does_not_compile_for_crops_of_many_sizes():
+    assert not compiled(explainer("occlusion"), GPU, "auto")
+    assert compiled(explainer("occlusion"), GPU, True)
+    assert compiled(explainer("rise"), GPU, "auto")
+
+
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_compiling_that_is_asked_for_is_done_however_short_the_run(device):
     assert compiled(explainer(), device, True, runs=1)

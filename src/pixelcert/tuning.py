@@ -103,7 +103,8 @@ def _choose_precision(explainer: Any, device: torch.device, precision: Precision
 
 
 def _choose_compile(explainer: Any, device: torch.device, compile: Compile, tunable: bool, runs: float) -> bool:
-    if compile is False or (compile == "auto" and (device.type != "cuda" or runs < _LONG)):
+    pays = device.type == "cuda" and runs >= _LONG and not getattr(explainer, "runs_crops", False)
+    if compile is False or (compile == "auto" and not pays):
         return False
     problem = ""
     if not tunable:

@@ -34,6 +34,7 @@ class Method:
     batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
     bears_bfloat16: ClassVar[bool] = True  # its certificates hardly change with the precision (docs/performance.md)
     only_calls: ClassVar[bool] = True  # it changes nothing in the network as it runs, so that may be fused or compiled
+    runs_crops: ClassVar[bool] = False  # of many sizes, each of which would have to be compiled
 
     model: Classifier
     layer: str

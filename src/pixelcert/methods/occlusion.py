@@ -30,6 +30,7 @@ class Occlusion(Method):
     layers = ("input", "final", "*")
     cost = "1 forward per window (729 at 224 × 224) and 1 more; 1 forward before a linear head"
     citation = "Zeiler, Fergus, 2014"
+    runs_crops = True
 
     window: int = 0  # 0: 16 at the input, 5 elsewhere
     stride: int = 0  # 0: 8 at the input, 2 elsewhere
