@@ -523,6 +523,15 @@ def test_results_come_without_loading_a_model_or_a_photograph(tmp_path, monkeypa
     assert pc.Study.open(tmp_path / "study.toml").results()
 
 
+def test_results_need_the_measures_alone(tmp_path):
+    study = small_study(tmp_path)
+    study.run()
+    expected = study.results()
+    (tmp_path / "study" / "votes").rename(tmp_path / "elsewhere")
+    assert study.results() == expected
+    assert not any(map(study.store.done, study.jobs())), "to run the study again, the votes are needed"
+
+
 def test_folder_of_a_study_is_beside_its_file_or_where_it_is_told(tmp_path):
     file = write_study(tmp_path / "mine.toml")
     assert pc.Study.open(file).folder == tmp_path / "mine"
