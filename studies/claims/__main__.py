@@ -15,12 +15,12 @@ from pixelcert.errors import ArgumentError
 
 from ..evidence import OTHER_NETWORKS, Evidence, find
 from . import CLAIMS
-from .judgement import Found, verdict
+from .judgement import Claim, Found, Part, verdict
 
 
 def report(published: Found, own: Found) -> str:
     """Verdicts by the published rules and by ours, and below them every part of every claim with its numbers."""
-    judged = [(claim, list(claim.parts(published)), list(claim.parts(own))) for claim in CLAIMS]
+    judged = [(claim, _parts(claim, published), _parts(claim, own)) for claim in CLAIMS]
     lines = ["| | claim | section | published rules | our rules |", "|---|---|---|---|---|"]
     for index, (claim, theirs, ours) in enumerate(judged, 1):
         lines.append(f"| {index} | {claim.says} | {claim.where} | {verdict(theirs)} | {verdict(ours)} |")
@@ -32,17 +32,27 @@ def report(published: Found, own: Found) -> str:
     return "\n".join(lines)
 
 
+def _parts(claim: Claim, found: Found) -> list[Part]:
+    """What a claim says, judged; nothing where a study that it needs was not run."""
+    try:
+        return list(claim.parts(found))
+    except ArgumentError:
+        return []
+
+
 def gather(folder: Path, preset: str) -> Found:
-    """The studies' means by the rules of a preset; networks that were not run are left out."""
+    """The studies' means by the rules of a preset; of those that were not run there is no evidence."""
 
     def read(study: str, model: str = "resnet18") -> Evidence:
         return Evidence.read(find(folder, study), model, preset)
 
-    others = {}
+    radii, others = Evidence({}, preset), {}
+    with suppress(ArgumentError):
+        radii = read("reproduction-radii")
     for study, model in OTHER_NETWORKS.items():
         with suppress(ArgumentError):
             others[model] = read(study, model)
-    return Found(read("reproduction"), read("reproduction-radii"), others)
+    return Found(read("reproduction"), radii, others)
 
 
 def main() -> None:

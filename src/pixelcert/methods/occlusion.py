@@ -28,7 +28,7 @@ class Occlusion(Method):
     short = "Occlusion"
     family = "perturbation"
     layers = ("input", "final", "*")
-    cost = "1 forward per window (729 at 224 × 224) and 1 more; 1 forward before a linear head"
+    cost = "1 forward per window (729 at 224 × 224), the first layers on crops, and 1 more; 1 before a linear head"
     citation = "Zeiler, Fergus, 2014"
     runs_crops = True
 
