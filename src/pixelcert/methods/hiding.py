@@ -31,28 +31,28 @@ def hidden_logits(
     `size` is the height and width of the features as maps.
     """
     device, wide = features.device, torch.promote_types(features.dtype, torch.float32)
-    down, across = covers(rows, size[0], device), covers(columns, size[1], device)
+    down, across = _for_each_window(covers(rows, size[0], device), covers(columns, size[1], device))
 
     def masks(start: int, stop: int) -> Tensor:
-        row, column = _rows_and_columns(start, stop, len(columns), device)
-        return 1 - (down[row][:, :, None] & across[column][:, None, :]).to(wide)
+        return 1 - (down[start:stop, :, None] & across[start:stop, None, :]).to(wide)
 
-    count = len(rows) * len(columns)
-    if not (stages := _stages(model.local_parts(layer), features, rows, columns)):
-        yield from (logits for _, logits in masked_logits(model, layer, features, count, masks))
+    stages = _stages(model.local_parts(layer), features, rows, columns)
+    if not stages:
+        yield from (logits for _, logits in masked_logits(model, layer, features, len(down), masks))
         return
     step = max(1, images_per_batch(device, features[0].numel()) // len(features))
-    for start in range(0, count, step):
-        stop = min(start + step, count)
-        yield _run(stages, masks(start, stop), _rows_and_columns(start, stop, len(columns), device))
+    for start in range(0, len(down), step):
+        windows = slice(start, start + step)
+        yield _run(stages, down[windows], across[windows], windows)
 
 
-def _run(stages: list[_Stage], masks: Tensor, windows: tuple[Tensor, Tensor]) -> Tensor:
+def _run(stages: list[_Stage], down: Tensor, across: Tensor, windows: slice) -> Tensor:
     """From stage to stage goes the change alone; around it nothing is hidden."""
-    inputs = stages[0].inputs(windows)
-    inputs *= stages[0].crop.within(masks[None, ..., None], windows).to(inputs.dtype)
+    crop = stages[0].crop
+    hidden = down.gather(1, crop.down[windows])[:, :, None] & across.gather(1, crop.across[windows])[:, None, :]
+    inputs = stages[0].inputs(windows).masked_fill_(hidden[..., None], 0)
     for stage, following in pairwise(stages):
-        change = stage.outgoing.within(stage.answer(inputs), windows)
+        change = stage.answer(inputs)[stage.outgoing.places(windows)]
         inputs = following.inputs(windows)
         inputs[following.incoming.places(windows)] = change
     return stages[-1].answer(inputs)
@@ -66,43 +66,34 @@ def covers(spans: Spans, places: int, device: torch.device) -> Tensor:
     return covered
 
 
-def _rows_and_columns(start: int, stop: int, across: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Of windows number `start` … `stop` - 1, with so many of them side by side."""
-    number = torch.arange(start, stop, device=device)
-    return number // across, number % across
+def _for_each_window(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """What holds of each row and of each column of windows, for each window, row by row."""
+    return rows.repeat_interleave(len(columns), dim=0), columns.repeat(len(rows), 1)
 
 
 class _Squares(NamedTuple):
-    """Squares of a map, one for each window: their size, and where they begin for each row and column of windows."""
+    """Squares of a map, all of one size, one for each window: the places they hold."""
 
-    height: int
-    width: int
-    rows: Tensor
-    columns: Tensor
+    down: Tensor  # (windows, height)
+    across: Tensor  # (windows, width)
 
-    def places(self, windows: tuple[Tensor, Tensor]) -> tuple[Any, ...]:
-        """Of the squares of some windows, in maps of their own: (B, m, h, w, …)."""
-        row, column = windows
-        down = self.rows[row][:, None] + torch.arange(self.height, device=row.device)
-        across = self.columns[column][:, None] + torch.arange(self.width, device=row.device)
-        each = torch.arange(len(row), device=row.device)
+    @classmethod
+    def of(cls, rows: Spans, columns: Spans, device: torch.device) -> _Squares:
+        """From the spans of each row and of each column of windows, of one length each."""
+        rows_of, columns_of = (
+            torch.tensor([range(first, last + 1) for first, last in spans], device=device) for spans in (rows, columns)
+        )
+        return cls(*_for_each_window(rows_of, columns_of))
+
+    def places(self, windows: slice) -> tuple[Any, ...]:
+        """The index of some windows' squares in maps (B, m, h, w, C), one map for each window."""
+        down, across = self.down[windows], self.across[windows]
+        each = torch.arange(len(down), device=down.device)
         return slice(None), each[:, None, None], down[:, :, None], across[:, None, :]
-
-    def within(self, maps: Tensor, windows: tuple[Tensor, Tensor]) -> Tensor:
-        """The squares of maps (B, m, h, w, …), one for each window."""
-        squares: Tensor = maps[self.places(windows)]
-        return squares
-
-    def of(self, maps: Tensor, windows: tuple[Tensor, Tensor]) -> Tensor:
-        """The squares of maps (B, h, w, …) that all windows share: (B, m, …)."""
-        if (self.height, self.width) == maps.shape[1:3]:
-            return maps[:, None].repeat_interleave(len(windows[0]), dim=1)
-        _, _, down, across = self.places(windows)
-        return maps[:, down, across]
 
     def seen_from(self, other: _Squares, stride: int = 1) -> _Squares:
         """The same, counted from where other squares begin, on a map `stride` times as fine."""
-        return self._replace(rows=self.rows - other.rows // stride, columns=self.columns - other.columns // stride)
+        return _Squares(self.down - other.down[:, :1] // stride, self.across - other.across[:, :1] // stride)
 
 
 class _Stage(NamedTuple):
@@ -114,54 +105,43 @@ class _Stage(NamedTuple):
     incoming: _Squares  # where in the crop the change lies that the stage before made
     outgoing: _Squares  # where in its answer to the crop its own change lies
 
-    def inputs(self, windows: tuple[Tensor, Tensor]) -> Tensor:
+    def inputs(self, windows: slice) -> Tensor:
         """The crops with nothing hidden."""
-        return self.crop.of(self.unchanged, windows)
+        down, across = self.crop.down[windows], self.crop.across[windows]
+        if (down.shape[1], across.shape[1]) == self.unchanged.shape[1:3]:
+            return self.unchanged[:, None].repeat_interleave(len(down), dim=1)
+        return self.unchanged[:, down[:, :, None], across[:, None, :]]
 
     def answer(self, inputs: Tensor) -> Tensor:
+        """Maps, or logits (B, m, classes)."""
         answer = self.run(inputs.flatten(0, 1).movedim(-1, 1))
         answer = answer.view(*inputs.shape[:2], *answer.shape[1:])
         return answer.movedim(2, -1) if answer.ndim == 5 else answer
 
 
 def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> list[_Stage]:
-    """The local parts that are worth it, and last all that comes behind them."""
+    """The local parts that are worth it, and last all that comes behind them; nothing where none is."""
     stages: list[_Stage] = []
-    change = _squares(rows, columns, features.device)
+    device, change = features.device, None
     for part in local.parts if features.ndim == 4 else ():
         height, width = features.shape[2:]
         answer = part.run(features.clone())  # it may work in place
         if (height, width) != tuple(part.reach.stride * side for side in answer.shape[2:]):
             break  # crops would not meet the same places
-        (down, rows), (across, columns) = (
-            _along(part.reach, places, spans) for places, spans in ((height, rows), (width, columns))
-        )
-        crop = _squares(down, across, features.device)
-        if crop.height * crop.width > _SMALL * height * width:
+        (down, rows), (across, columns) = _along(part.reach, height, rows), _along(part.reach, width, columns)
+        crop, changed = _Squares.of(down, across, device), _Squares.of(rows, columns, device)
+        if crop.down.shape[1] * crop.across.shape[1] > _SMALL * height * width:
             break
-        changed = _squares(rows, columns, features.device)
-        stages.append(
-            _Stage(
-                part.run,
-                features.movedim(1, -1),
-                crop,
-                change.seen_from(crop),
-                changed.seen_from(crop, part.reach.stride),
-            )
-        )
+        incoming = (change or crop).seen_from(crop)
+        outgoing = changed.seen_from(crop, part.reach.stride)
+        stages.append(_Stage(part.run, features.movedim(1, -1), crop, incoming, outgoing))
         features, change = answer, changed
-    if stages:
+    if change:
         height, width = features.shape[2:]
-        whole = _squares([(0, height - 1)] * len(rows), [(0, width - 1)] * len(columns), features.device)
+        whole = _Squares.of([(0, height - 1)] * len(rows), [(0, width - 1)] * len(columns), device)
         rest = LocalParts(local.parts[len(stages) :], local.rest)
         stages.append(_Stage(rest.run, features.movedim(1, -1), whole, change, whole))
     return stages
-
-
-def _squares(rows: Spans, columns: Spans, device: torch.device) -> _Squares:
-    """From spans of one length each."""
-    begins = (torch.tensor([first for first, _ in spans], device=device) for spans in (rows, columns))
-    return _Squares(rows[0][1] - rows[0][0] + 1, columns[0][1] - columns[0][0] + 1, *begins)
 
 
 def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:
