@@ -9,6 +9,7 @@ confidence of at least 0.99 are certified. Beside the effect of the precision st
 from __future__ import annotations
 
 import argparse
+import csv
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +19,23 @@ import torch
 
 import pixelcert as pc
 
-from .certified_shares import confident_images
 from .machine import head, machine_in_words, row, say
 
 LEVELS = (50, 25, 10, 5)
 FORMATS = ("float32", "tf32", "bfloat16")
+
+
+def confident_images(model: pc.Classifier, folder: Path, count: int) -> list[tuple[torch.Tensor, int]]:
+    """The first `count` photographs classified correctly with confidence of at least 0.99, and their labels."""
+    chosen = []
+    for photograph in csv.DictReader((folder / "labels.csv").read_text().splitlines()):
+        image, label = pc.load_image(folder / photograph["file"]), int(photograph["label"])
+        answer, confidence = model.predict(image)
+        if answer == label and confidence >= 0.99:
+            chosen.append((image, label))
+        if len(chosen) == count:
+            return chosen
+    raise SystemExit(f"only {len(chosen)} of {count} images are classified with confidence of at least 0.99")
 
 
 class Change(NamedTuple):
