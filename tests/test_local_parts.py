@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from small_networks import small_model
-from torch import nn
+from torch import Tensor, nn
 
 import pixelcert as pc
 from pixelcert.methods import hiding
@@ -27,6 +27,30 @@ class Residual(nn.Module):
         return self.relu(self.second(self.relu(self.first(features))) + self.shortcut(features))
 
 
+class Turned(Residual):
+    """The stride in the second convolution, and the shortcut first in the sum."""
+
+    def __init__(self, channels, out):
+        super().__init__(channels, out, 1, False)
+        self.second = nn.Conv2d(out, out, 3, 2, 1)
+        self.shortcut = nn.Conv2d(channels, out, 1, 2)
+
+    def forward(self, features):
+        return self.relu(self.shortcut(features) + self.second(self.relu(self.first(features))))
+
+
+class Viewed(nn.Module):
+    """Makes rows by `view`, which works on the usual layout of memory alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU()), nn.Linear(4 * 32 * 32, 5)
+
+    def forward(self, images):
+        answer = self.body(images)
+        return self.last(answer.view(answer.size(0), -1))
+
+
 def residual_network(inplace=False):
     torch.manual_seed(0)
     stem = [nn.Conv2d(3, 4, 7, 2, 3), nn.ReLU(inplace), nn.MaxPool2d(3, 2, 1)]
@@ -46,6 +70,9 @@ NETWORKS = {
     "dilated": lambda: plain_network(nn.Conv2d(3, 4, 3, 2, 2, 2), nn.GELU(), nn.Conv2d(4, 4, 3, 1, 1, groups=2)),
     "skipping": lambda: plain_network(nn.Conv2d(3, 4, 1, 2), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1)),
     "uneven padding": lambda: plain_network(nn.Conv2d(3, 4, 2, 2), nn.ELU(), nn.AvgPool2d(3, 2, 1)),
+    "turned": lambda: plain_network(nn.Conv2d(3, 4, 3, 1, 1), nn.ReLU(), Turned(4, 6), Turned(6, 4)),
+    "reaching beyond": lambda: plain_network(nn.Conv2d(3, 4, 3, 2, 3, dilation=3), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1)),
+    "begins in place": lambda: plain_network(nn.ReLU(True), nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(True)),
     "no padding": lambda: plain_network(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Conv2d(4, 4, 3, 2)),
 }
 
@@ -55,27 +82,45 @@ def classifier(net, size=64):
     return pc.Classifier(net, [0.5] * 3, [0.25] * 3, size=size, final="0")
 
 
-def maps(model, images, monkeypatch, small, **options):
+TARGETS = torch.tensor([1, 3])
+
+
+def maps(model, images, monkeypatch, small, layer="input", **options):
     monkeypatch.setattr(hiding, "_SMALL", small)
-    return pc.method("occlusion", model, "input", **options).explain(images, torch.tensor([1, 3]))
+    return pc.method("occlusion", model, layer, **options).explain(images, TARGETS)
 
 
-@pytest.mark.parametrize(
-    "options", [{"window": 8, "stride": 4}, {"window": 5, "stride": 5}, {"window": 1, "stride": 1}]
-)
-@pytest.mark.parametrize("size", [(64, 64), (48, 80), (60, 52), (37, 41)])
+@torch.no_grad()
+def one_by_one(model, images, window, stride, layer="input"):
+    """Occlusion as its definition says, with every window hidden in the whole of the features."""
+    body, head = model.split(layer)
+    features, targets = body(images), TARGETS[:, None]
+    height, width = features.shape[2:]
+    total, count = torch.zeros(2, height, width).to(features), torch.zeros(height, width).to(features)
+    clean = head(features).gather(1, targets)
+    for top in range(0, max(0, -(-(height - window) // stride)) * stride + 1, stride):
+        for left in range(0, max(0, -(-(width - window) // stride)) * stride + 1, stride):
+            hidden = features.clone()
+            hidden[:, :, top : top + window, left : left + window] = 0
+            fall = clean - head(hidden).gather(1, targets)
+            total[:, top : top + window, left : left + window] += fall[:, :, None]
+            count[top : top + window, left : left + window] += 1
+    return total / count
+
+
+@pytest.mark.parametrize(("window", "stride"), [(8, 8), (5, 3), (3, 3), (2, 1)])
+@pytest.mark.parametrize("size", [(64, 64), (48, 80), (64, 50), (37, 41), (40, 128)])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_crops_answer_what_the_whole_network_answers(name, size, options, monkeypatch):
-    if options["window"] == 1:
-        size = tuple(side // 2 for side in size)
+def test_crops_answer_what_the_whole_network_answers(name, size, window, stride, monkeypatch):
+    height, width = (side * window // 8 for side in size)
     model = classifier(NETWORKS[name]())
-    images = torch.rand(2, 3, *size, dtype=torch.float64)
+    images = torch.rand(2, 3, height, width, dtype=torch.float64)
     before = images.clone()
-    whole = maps(model, images, monkeypatch, 0, **options)
-    for small in (0.5, 1):  # as it is, and with crops wherever they can be
-        crops = maps(model, images, monkeypatch, small, **options)
-        assert torch.allclose(crops.maps, whole.maps, rtol=0, atol=1e-12)
-        assert torch.equal(crops.logits, whole.logits)
+    expected = one_by_one(model, images, window, stride)
+    for small in (0, 0.5, 1):  # never, as it is, and wherever they can be
+        crops = maps(model, images, monkeypatch, small, window=window, stride=stride)
+        assert torch.allclose(crops.maps, expected, rtol=0, atol=1e-12)
+        assert torch.equal(crops.logits, model(images))
     assert torch.equal(images, before)
 
 
@@ -122,6 +167,7 @@ class Global(nn.Module):
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, (1, 3), padding=(0, 1)),
         nn.MaxPool2d(2, ceil_mode=True),
+        nn.AvgPool2d(2, ceil_mode=True),
         nn.Upsample(scale_factor=2),
     ],
 )
@@ -129,18 +175,137 @@ def test_what_is_not_known_to_be_local_ends_the_parts(layer, monkeypatch):
     model = classifier(plain_network(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), layer, nn.ReLU(), nn.Conv2d(4, 4, 3)))
     assert [part.reach for part in model.local_parts("input").parts] == [Reach(2, 1, 1)]
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
-    whole, crops = (maps(model, images, monkeypatch, small, window=8, stride=8).maps for small in (0, 0.5))
-    assert torch.allclose(crops, whole, rtol=0, atol=1e-12)
+    expected = one_by_one(model, images, 8, 8)
+    assert torch.allclose(maps(model, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
 
 
-def test_a_layer_with_a_hook_is_run_whole(monkeypatch):
+def centred(values):
+    return values - values.mean(dim=(2, 3), keepdim=True)
+
+
+def with_hook(net):
+    net[0].register_forward_hook(lambda module, given, answer: centred(answer))
+
+
+def with_hook_before(net):
+    net[0].register_forward_pre_hook(lambda module, given: (centred(given[0]),))
+
+
+def patched(net):
+    net[0].forward = lambda images, own=net[0]: centred(nn.Conv2d.forward(own, images))
+
+
+def with_padding_of_its_own(net):
+    own = net[0]._conv_forward
+    net[0]._conv_forward = lambda images, weight, bias: own(images.roll(20, dims=2), weight, bias)
+
+
+def made_otherwise(net):
+    class Centred(nn.Conv2d):
+        def forward(self, images):
+            return centred(super().forward(images))
+
+    net[0].__class__ = Centred
+
+
+@pytest.mark.parametrize("change", [with_hook, with_hook_before, patched, with_padding_of_its_own, made_otherwise])
+def test_a_layer_that_was_changed_is_run_whole(change, monkeypatch):
     net = residual_network()
-    net[0].register_forward_hook(lambda module, given, answer: answer - answer.mean(dim=(2, 3), keepdim=True))
+    change(net)
     model = classifier(net)
-    assert model.local_parts("input").parts == ()
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
-    whole, crops = (maps(model, images, monkeypatch, small, window=8, stride=8).maps for small in (0, 0.5))
-    assert torch.equal(crops, whole)
+    expected = one_by_one(model, images, 8, 8)
+    assert torch.allclose(maps(model, images, monkeypatch, 1, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
+
+
+class Made(nn.Module):
+    """A network with a forward of its own between a convolution and the last layers."""
+
+    def __init__(self, forward):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(3, 4, 3, 1, 1), nn.Conv2d(3, 4, 3, 2, 1)
+        self.third, self.between = nn.Conv2d(4, 4, 3, 1, 1), forward
+        self.last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+        self.double()
+
+    def forward(self, images, other=None):
+        return self.last(self.between(self, images))
+
+
+def slightly_changed_in_place(net, images):
+    answer = net.first(images)
+    answer.mul_(1.02)
+    return net.third(answer)
+
+
+FORWARDS = {
+    "alpha": lambda net, images: torch.add(net.first(images), net.third(net.first(images)), alpha=2),
+    "keyword": lambda net, images: net.third(input=net.first(images)),
+    "unlike strides": lambda net, images: net.first(images)[:, :, ::2, ::2] + net.second(images),
+    "constant": lambda net, images: net.third(net.first(images) + 1),
+    "module of two": lambda net, images: net.third(net.first(images)) * nn.CosineSimilarity(1)(
+        net.first(images), net.third(net.first(images))
+    )[:, None],
+    "in place, unused": slightly_changed_in_place,
+    "decided as it runs": lambda net, images: net.third(net.first(images)) * (1 if images.mean() > 9 else 2),
+    "another when traced": lambda net, images: net.third(net.first(images)) * (1.02 if type(images) is Tensor else 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_networks_of_any_kind_keep_their_answers(name, monkeypatch):
+    model = classifier(Made(FORWARDS[name]))
+    images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    expected = one_by_one(model, images, 8, 8)
+    for small in (0.5, 1):
+        found = maps(model, images, monkeypatch, small, window=8, stride=8).maps
+        assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_hook_of_the_network_itself_is_seen(monkeypatch):
+    net = residual_network()
+    net.register_forward_hook(lambda module, given, answer: answer * 1.02)
+    model = classifier(net)
+    images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
+    expected = one_by_one(model, images, 8, 8)
+    assert torch.allclose(maps(model, images, monkeypatch, 1, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
+
+
+def test_a_network_that_views_its_features_as_rows_can_be_sampled(monkeypatch):
+    net = Viewed().double()
+    model = classifier(net)
+    images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
+    assert model.local_parts("input").parts
+    expected = one_by_one(model, images, 8, 8)
+    for of in (model, tuned(model)):
+        assert torch.allclose(maps(of, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
+
+
+def test_a_network_for_another_size_than_told_still_answers(monkeypatch):
+    torch.manual_seed(0)
+    model = pc.Classifier(Viewed().double(), [0.5] * 3, [0.25] * 3, final="body", size=224)
+    images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
+    expected = one_by_one(model, images, 8, 8)
+    for of in (model, tuned(model)):
+        assert torch.allclose(maps(of, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
+
+
+def test_before_a_linear_head_nothing_is_run_on_crops(monkeypatch):
+    net = plain_network(nn.Conv2d(3, 4, 3, 2, 1), nn.Identity())
+    model = classifier(net)
+    assert model.linear_head("final") is not None
+    monkeypatch.setattr(type(model), "local_parts", lambda *_: pytest.fail("the head is linear"))
+    images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    expected = one_by_one(model, images, 5, 2, "final")
+    found = maps(model, images, monkeypatch, 1, "final", window=5, stride=2).maps
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_parts_end_where_the_resolution_changes(inplace):
+    local = find_local_parts(residual_network(inplace))
+    assert [part.reach.stride for part in local.parts] == [2, 2, 2]
 
 
 def test_a_hook_that_comes_later_is_noticed():

@@ -8,6 +8,9 @@ import pickle
 import re
 import subprocess
 import sys
+from collections import OrderedDict
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -364,6 +367,14 @@ def test_features_run_once_and_the_head_alone(resnet18: pc.Classifier) -> None:
             hook.remove()
 
 
+class Kind(Enum):
+    ONE = 1
+    OTHER = 2
+
+
+USED_TWICE = nn.ReLU()
+
+
 class Scaled(nn.Conv2d):
     """A module of somebody's own, on top of one of torch's."""
 
@@ -385,10 +396,47 @@ class Scaled(nn.Conv2d):
         (Scaled(3, 4, 3), Scaled(3, 4, 3, power=2)),
         (Scaled(3, 4, 3), Scaled(3, 4, 3, activation=F.silu)),
         (Scaled(3, 4, 3, note=(1, "a")), Scaled(3, 4, 3, note=(1, "b"))),
+        (Scaled(3, 4, 3, note=[1, 2]), Scaled(3, 4, 3, note=[1, 3])),
+        (Scaled(3, 4, 3, note={"a": 1}), Scaled(3, 4, 3, note={"a": 2})),
+        (Scaled(3, 4, 3, note={1, 2}), Scaled(3, 4, 3, note={1, 3})),
+        (Scaled(3, 4, 3, note=b"a"), Scaled(3, 4, 3, note=1j)),
+        (Scaled(3, 4, 3, note=torch.half), Scaled(3, 4, 3, note=torch.float)),
+        (Scaled(3, 4, 3, note=np.float32(1)), Scaled(3, 4, 3, note=np.float32(2))),
+        (Scaled(3, 4, 3, note=nn.ReLU), Scaled(3, 4, 3, note=nn.SiLU)),
+        (Scaled(3, 4, 3, note=partial(F.relu, inplace=True)), Scaled(3, 4, 3, note=partial(F.relu))),
+        (Scaled(3, 4, 3, note=Kind.ONE), Scaled(3, 4, 3, note=Kind.OTHER)),
+        (Scaled(3, 4, 3, activation=F.gelu), Scaled(3, 4, 3, activation=torch.tanh)),
+        (Scaled(3, 4, 3, note=0), Scaled(3, 4, 3, note=None)),
+        (nn.Sequential(OrderedDict(one=nn.ReLU())), nn.Sequential(OrderedDict(other=nn.ReLU()))),
+        (nn.Sequential(USED_TWICE, nn.Identity()), nn.Sequential(USED_TWICE, nn.Identity(), USED_TWICE)),
     ],
 )
 def test_structure_tells_settings_and_kinds_of_modules_apart(one, other):
     assert structure(one) != structure(other)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_structure_tells_scripted_modules_apart():
+    one, other = (torch.jit.script(module) for module in (nn.ReLU(), nn.Tanh()))
+    assert structure(one) != structure(other)
+
+
+def test_structure_takes_the_default_of_the_class_itself():
+    class Steep(nn.LeakyReLU):
+        def __init__(self, negative_slope=0.5):
+            super().__init__(negative_slope)
+
+    assert structure(Steep()) == ": Steep()"
+    assert structure(Steep(0.01)) == ": Steep(negative_slope=0.01)"
+
+
+def test_hash_knows_the_shapes_of_parameters() -> None:
+    hashes = set()
+    for shape in ((2, 8), (4, 4)):
+        net = tiny().net
+        net.extra = nn.ParameterList([nn.Parameter(torch.zeros(shape))])
+        hashes.add(pc.Classifier(net, HALF, HALF).weights_hash)
+    assert len(hashes) == 2
 
 
 def test_structure_does_not_change_as_a_network_runs_or_trains():

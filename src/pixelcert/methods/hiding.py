@@ -36,7 +36,7 @@ def hidden_logits(
     def masks(start: int, stop: int) -> Tensor:
         return 1 - (down[start:stop, :, None] & across[start:stop, None, :]).to(wide)
 
-    stages = _stages(model.local_parts(layer), features, rows, columns)
+    stages = [] if model.linear_head(layer) else _stages(model.local_parts(layer), features, rows, columns)
     if not stages:
         yield from (logits for _, logits in masked_logits(model, layer, features, len(down), masks))
         return
@@ -100,6 +100,7 @@ class _Stage(NamedTuple):
     """A part of the network, made for windows. Maps are (B, m, h, w, C) here: one for each image and window."""
 
     run: Callable[..., Tensor]
+    layout: torch.memory_format  # that it takes
     unchanged: Tensor  # what it takes with nothing hidden: (B, h, w, C)
     crop: _Squares  # what it runs on
     incoming: _Squares  # where in the crop the change lies that the stage before made
@@ -114,15 +115,15 @@ class _Stage(NamedTuple):
 
     def answer(self, inputs: Tensor) -> Tensor:
         """Maps, or logits (B, m, classes)."""
-        answer = self.run(inputs.flatten(0, 1).movedim(-1, 1))
-        answer = answer.view(*inputs.shape[:2], *answer.shape[1:])
-        return answer.movedim(2, -1) if answer.ndim == 5 else answer
+        answer = self.run(inputs.flatten(0, 1).movedim(-1, 1).contiguous(memory_format=self.layout))
+        return answer.unflatten(0, inputs.shape[:2]).movedim(2, -1)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> list[_Stage]:
     """The local parts that are worth it, and last all that comes behind them; nothing where none is."""
     stages: list[_Stage] = []
     device, change = features.device, None
+    layout = torch.contiguous_format if features.is_contiguous() else torch.channels_last
     for part in local.parts if features.ndim == 4 else ():
         height, width = features.shape[2:]
         answer = part.run(features.clone())  # it may work in place
@@ -134,13 +135,13 @@ def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) ->
             break
         incoming = (change or crop).seen_from(crop)
         outgoing = changed.seen_from(crop, part.reach.stride)
-        stages.append(_Stage(part.run, features.movedim(1, -1), crop, incoming, outgoing))
+        stages.append(_Stage(part.run, layout, features.movedim(1, -1), crop, incoming, outgoing))
         features, change = answer, changed
     if change:
         height, width = features.shape[2:]
         whole = _Squares.of([(0, height - 1)] * len(rows), [(0, width - 1)] * len(columns), device)
         rest = LocalParts(local.parts[len(stages) :], local.rest)
-        stages.append(_Stage(rest.run, features.movedim(1, -1), whole, change, whole))
+        stages.append(_Stage(rest.run, layout, features.movedim(1, -1), whole, change, whole))
     return stages
 
 

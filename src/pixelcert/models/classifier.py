@@ -27,7 +27,7 @@ T = TypeVar("T")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-_ROUNDED = 0.05  # how far logits may be apart that are the same but for rounding, as a share of the largest
+_SAME = 1e-4  # how far logits may be apart that come by the same arithmetic, as a share of the largest
 
 
 class Classifier:
@@ -43,7 +43,7 @@ class Classifier:
         size: side of the square image that the network was trained on; photographs are cut to it.
     """
 
-    _layout = torch.preserve_format  # of what the network sees
+    _layout: torch.memory_format = torch.preserve_format  # of what the network sees
     _watched = True  # whether somebody else might change the network
 
     def __init__(
@@ -159,21 +159,25 @@ class Classifier:
         return self.recall(("local parts", layer), lambda: self._local_parts(layer))
 
     def _local_parts(self, layer: str) -> LocalParts:
-        whole = self.split(layer)
-        traced = self._traced(layer)
-        net = self.net if layer == "input" else traced and traced[1]
-        found = find_local_parts(net) if net else None
-        return found if found and self._agree(whole, Split(whole.features, found.run)) else LocalParts((), whole.head)
+        whole, traced = self.split(layer), self._traced(layer)
+        if layer == "input":
+            found = find_local_parts(self.net)
+        elif traced:
+            found = find_local_parts(traced[1])
+        else:
+            return LocalParts((), whole.head)
+        same = found.parts and self._agree(whole, Split(whole.features, found.run), _SAME)
+        return found if same else LocalParts((), whole.head)
 
     @torch.no_grad()
-    def _agree(self, one: Split, other: Split) -> bool:
+    def _agree(self, one: Split, other: Split, share: float) -> bool:
         """Whether two splits answer the same, but for rounding: torch.fx does not see every way to write a network."""
         image = any_image(self.channels, self.size, self.device)
         try:
             expected, answer = (split.head(split.features(image)).float() for split in (one, other))
-        except (RuntimeError, AttributeError):  # cuDNN has no kernel for it, or it answers no tensor
+        except Exception:  # cuDNN has no kernel for it, it answers no tensor, or does not take images of this size
             return False
-        return close(answer, expected, _ROUNDED)
+        return close(answer, expected, share)
 
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""
@@ -235,9 +239,10 @@ class Classifier:
         return self._memory.recall("hash", self._hash, values=True)
 
     def _hash(self) -> str:
-        parts = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
-        pieces = (piece for name, value in parts for piece in (name.encode(), _bytes(value)))
-        return sha256(f"{structure(self.net)}\n{self._final}".encode(), *pieces)
+        tensors = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
+        said = (f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors)
+        words = "\n".join((structure(self.net), str(self._final), *said))
+        return sha256(words.encode(), *(_bytes(value) for _, value in tensors))
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:

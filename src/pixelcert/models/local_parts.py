@@ -19,7 +19,7 @@ from .split import cut_at
 
 _POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
 _RELUS = (F.relu, torch.relu)
-_ADDITIONS = (operator.add, operator.iadd, torch.add)
+_ADDITIONS = (operator.add, torch.add)
 
 
 class Reach(NamedTuple):
@@ -82,7 +82,7 @@ def find_local_parts(net: nn.Module) -> LocalParts:
 
 
 def _end_of_first_part(net: fx.GraphModule) -> tuple[fx.Node, Reach] | None:
-    """The last node of the first resolution through which all that follows goes, and how far it reaches."""
+    """The last node of the first resolution on which alone all later ones depend, and how far it reaches."""
     waists = [(node, reach) for node, reach in _waists(net) if node.op in ("call_module", "call_function")]
     for (node, reach), (_, following) in pairwise(waists):
         if reach.stride != following.stride:
@@ -91,13 +91,13 @@ def _end_of_first_part(net: fx.GraphModule) -> tuple[fx.Node, Reach] | None:
 
 
 def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
-    """The nodes through which all that follows goes, and how far they reach, until one that is not local."""
+    """Nodes through which alone all later ones depend on the input, and how far they reach, while that is local."""
     nodes = list(net.graph.nodes)
     place = {node: index for index, node in enumerate(nodes)}
     reaches: dict[fx.Node, Reach] = {}
     open_until = 0  # the last node that uses one of those before
     for index, node in enumerate(nodes):
-        reach = Reach() if node.op == "placeholder" and index == 0 else _reach(node, net, reaches)
+        reach = Reach() if index == 0 else _reach(node, net, reaches)
         if reach is None:
             return
         reaches[node] = reach
@@ -108,26 +108,29 @@ def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
 
 def _reach(node: fx.Node, net: fx.GraphModule, known: dict[fx.Node, Reach]) -> Reach | None:
     """How far a node depends on the network's input; None if that is not known to be local."""
-    given = [known.get(each) for each in node.args if isinstance(each, fx.Node)]
-    if not given or None in given or len(given) != len(node.args):
+    if not node.args or any(not isinstance(each, fx.Node) or each not in known for each in node.args):
         return None
-    reaches = [reach for reach in given if reach is not None]
-    if node.op == "call_module":
-        return _through(net.get_submodule(str(node.target)), *reaches) if not node.kwargs else None
-    if node.op == "call_method" and node.target == "clone":
+    reaches = [known[each] for each in node.args if isinstance(each, fx.Node)]
+    if node.op == "call_method":
+        return reaches[0] if node.target == "clone" else None
+    if node.op == "call_module" and len(reaches) == 1 and not node.kwargs:
+        return _through(net.get_submodule(str(node.target)), reaches[0])
+    if node.op == "call_function" and not node.kwargs.keys() - {"inplace"}:
+        return _through_function(node.target, reaches)
+    return None
+
+
+def _through_function(function: Any, reaches: list[Reach]) -> Reach | None:
+    if function in _RELUS:
         return reaches[0]
-    if node.op != "call_function" or node.kwargs.keys() - {"inplace"}:
-        return None
-    if node.target in _RELUS:
-        return reaches[0]
-    if node.target in _ADDITIONS and len({reach.stride for reach in reaches}) == 1:
+    if function in _ADDITIONS and len({reach.stride for reach in reaches}) == 1:
         return Reach(reaches[0].stride, max(r.before for r in reaches), max(r.after for r in reaches))
     return None
 
 
 def _through(module: nn.Module, reach: Reach) -> Reach | None:
-    """The reach behind a module that takes one argument."""
-    if module._forward_hooks or module._forward_pre_hooks:
+    """The reach behind a module; None if it is not one of torch's own, as they come."""
+    if module._forward_hooks or module._forward_pre_hooks or vars(module).keys() & {"forward", "_conv_forward"}:
         return None
     if type(module) in _POINTWISE:
         return reach
@@ -139,11 +142,11 @@ def _through(module: nn.Module, reach: Reach) -> Reach | None:
         options = module.kernel_size, module.stride, module.padding, 1
     else:
         return None
-    sides = {_alike(option) for option in options}
-    return None if None in sides else reach.then(*map(_alike, options))  # type: ignore[arg-type]
+    numbers = [number for option in options if (number := _on_both_sides(option)) is not None]
+    return reach.then(*numbers) if len(numbers) == len(options) else None
 
 
-def _alike(option: Any) -> int | None:
+def _on_both_sides(option: Any) -> int | None:
     """An option that is the same along both sides, as a number."""
     if isinstance(option, tuple):
         return option[0] if len(set(option)) == 1 else None

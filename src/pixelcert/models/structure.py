@@ -6,9 +6,13 @@ What a module prints of itself is not: a later torch may print more.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +21,12 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 def structure(net: nn.Module) -> str:
     """One line for each module: its name, its class, and the settings of it that differ from the default."""
-    return "\n".join(f"{name}: {type(module).__name__}({_settings(module)})" for name, module in net.named_modules())
+    modules = net.named_modules(remove_duplicate=False)
+    return "\n".join(f"{name}: {_kind(module)}({_settings(module)})" for name, module in modules)
+
+
+def _kind(module: nn.Module) -> str:
+    return str(getattr(module, "original_name", type(module).__name__))  # as TorchScript keeps it
 
 
 def _settings(module: nn.Module) -> str:
@@ -38,9 +47,19 @@ def _defaults(kind: type[nn.Module]) -> dict[str, str]:
 
 
 def _words(value: Any) -> str:
-    """A plain value, a collection of such, or a function's name; empty for everything else."""
+    """Plain values, collections of them, functions and classes by their names; empty for everything else."""
     if isinstance(value, _PLAIN):
         return repr(value)
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_words(key)}: {_words(item)}' for key, item in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_words, value))})"
-    return value.__qualname__ if isinstance(value, (FunctionType, BuiltinFunctionType)) else ""
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(_words, value)))}}}"
+    if isinstance(value, partial):
+        return f"{_words(value.func)}{_words(value.args)}{_words(value.keywords)}"
+    return value.__qualname__ if isinstance(value, (FunctionType, BuiltinFunctionType, type)) else ""

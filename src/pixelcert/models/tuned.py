@@ -22,13 +22,14 @@ from .local_parts import LocalParts
 from .split import Split
 from .trial import any_image, close
 
-_SAME = 1e-3  # how far a copy's logits may be from those of the network, as a share of the largest
+# How far a copy's logits may be from those of the network, as a share of the largest.
+_SAME = 1e-3
+_ROUNDED = 0.05
 
 
 class TunedClassifier(Classifier):
     """A classifier on its own copy of a network. Nobody else changes it, so nothing in it is checked again."""
 
-    _layout = torch.channels_last
     _watched = False
     compiled: bool
     fused: bool
@@ -61,7 +62,7 @@ class TunedClassifier(Classifier):
         plain = super()._split(layer, change)
         if self.compiled:
             return Split(*map(torch.compile, plain))
-        if self.fused and self._agree(plain, fused := super()._split(layer, fuse)):
+        if self.fused and self._agree(plain, fused := super()._split(layer, fuse), _ROUNDED):
             return fused
         return plain
 
@@ -72,7 +73,7 @@ class TunedClassifier(Classifier):
         if not (self.fused and plain.parts):
             return plain
         features, fused = self.split(layer).features, plain.each(fuse)
-        return fused if self._agree(Split(features, plain.run), Split(features, fused.run)) else plain
+        return fused if self._agree(Split(features, plain.run), Split(features, fused.run), _ROUNDED) else plain
 
 
 def tuned(
@@ -108,8 +109,22 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
     if dtype is not None:
         _convert(net, dtype, inputs)
         _try_out(net, inputs.to(dtype), model.name)
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return TunedClassifier.of(model, net, dtype, compiled, fused)
+    tuned = TunedClassifier.of(model, net, dtype, compiled, fused)
+    tuned._layout = _choose_layout(net, inputs.to(dtype or inputs.dtype))
+    return tuned
+
+
+@torch.no_grad()
+def _choose_layout(net: nn.Module, inputs: Tensor) -> torch.memory_format:
+    """Channels-last for `net` and its images; the usual layout where it views features as rows, which needs that."""
+    for layout in (torch.channels_last, torch.contiguous_format):
+        net.to(memory_format=layout)  # type: ignore[call-overload]
+        try:
+            net(inputs.clone(memory_format=layout))
+        except Exception:  # whatever its code raises
+            continue
+        break
+    return layout
 
 
 @torch.no_grad()
@@ -127,7 +142,7 @@ def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
         expected, answer = (_logits(each(inputs.clone())) for each in (net, folded))
         if close(answer, expected, _SAME):
             return folded
-    except (RuntimeError, AttributeError, TypeError):  # the network's code may look for the batch norms that are gone
+    except Exception:  # the network's code may look for the batch norms that are gone, or for images of another size
         pass
     return copy.deepcopy(net).requires_grad_(False)
 
