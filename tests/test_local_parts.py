@@ -72,7 +72,7 @@ NETWORKS = {
     "uneven padding": lambda: plain_network(nn.Conv2d(3, 4, 2, 2), nn.ELU(), nn.AvgPool2d(3, 2, 1)),
     "turned": lambda: plain_network(nn.Conv2d(3, 4, 3, 1, 1), nn.ReLU(), Turned(4, 6), Turned(6, 4)),
     "reaching beyond": lambda: plain_network(nn.Conv2d(3, 4, 3, 2, 3, dilation=3), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1)),
-    "begins in place": lambda: plain_network(nn.ReLU(True), nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(True)),
+    "begins in place": lambda: plain_network(nn.LeakyReLU(0.5, True), nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(True)),
     "no padding": lambda: plain_network(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Conv2d(4, 4, 3, 2)),
 }
 
@@ -122,6 +122,14 @@ def test_crops_answer_what_the_whole_network_answers(name, size, window, stride,
         assert torch.allclose(crops.maps, expected, rtol=0, atol=1e-12)
         assert torch.equal(crops.logits, model(images))
     assert torch.equal(images, before)
+
+
+def test_crops_hold_what_changes_of_one_length_need(monkeypatch):
+    """Changes at the edges are made as long as the others, and what is added has needs of its own."""
+    model = classifier(plain_network(nn.Conv2d(3, 4, 3, 2, 3, dilation=3), nn.ReLU()))
+    images = torch.rand(2, 3, 16, 64, dtype=torch.float64)
+    expected = one_by_one(model, images, 3, 3)
+    assert torch.allclose(maps(model, images, monkeypatch, 1, window=3, stride=3).maps, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -225,7 +233,7 @@ class Made(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.second = nn.Conv2d(3, 4, 3, 1, 1), nn.Conv2d(3, 4, 3, 2, 1)
-        self.third, self.between = nn.Conv2d(4, 4, 3, 1, 1), forward
+        self.third, self.wide, self.between = nn.Conv2d(4, 4, 3, 1, 1), nn.Conv2d(3, 4, 17), forward
         self.last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
         self.double()
 
@@ -242,7 +250,8 @@ def slightly_changed_in_place(net, images):
 FORWARDS = {
     "alpha": lambda net, images: torch.add(net.first(images), net.third(net.first(images)), alpha=2),
     "keyword": lambda net, images: net.third(input=net.first(images)),
-    "unlike strides": lambda net, images: net.first(images)[:, :, ::2, ::2] + net.second(images),
+    "unlike strides": lambda net, images: net.second(images) + net.wide(images),
+    "every second place": lambda net, images: net.first(images)[:, :, ::2, ::2] + net.second(images),
     "constant": lambda net, images: net.third(net.first(images) + 1),
     "module of two": lambda net, images: net.third(net.first(images)) * nn.CosineSimilarity(1)(
         net.first(images), net.third(net.first(images))
@@ -255,12 +264,16 @@ FORWARDS = {
 
 @pytest.mark.parametrize("name", FORWARDS)
 def test_networks_of_any_kind_keep_their_answers(name, monkeypatch):
-    model = classifier(Made(FORWARDS[name]))
+    model = classifier(Made(FORWARDS[name]), size=32)
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
     expected = one_by_one(model, images, 8, 8)
     for small in (0.5, 1):
         found = maps(model, images, monkeypatch, small, window=8, stride=8).maps
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_branches_of_unlike_strides_are_not_local_together():
+    assert find_local_parts(Made(FORWARDS["unlike strides"])).parts == ()
 
 
 def test_a_hook_of_the_network_itself_is_seen(monkeypatch):
