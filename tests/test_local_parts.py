@@ -237,7 +237,7 @@ class Made(nn.Module):
         self.last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
         self.double()
 
-    def forward(self, images, other=None):
+    def forward(self, images):
         return self.last(self.between(self, images))
 
 
@@ -270,6 +270,14 @@ def test_networks_of_any_kind_keep_their_answers(name, monkeypatch):
     for small in (0.5, 1):
         found = maps(model, images, monkeypatch, small, window=8, stride=8).maps
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_another_input_is_not_local():
+    class Two(Made):
+        def forward(self, images, other=None):
+            return self.last(self.first(images) + (0 if other is None else other))
+
+    assert find_local_parts(Two(None)).parts == ()
 
 
 def test_branches_of_unlike_strides_are_not_local_together():
