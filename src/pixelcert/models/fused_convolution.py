@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-_ADDITIONS = (operator.add, operator.iadd, torch.add)
-_RELUS = (F.relu, torch.relu)
+ADDITIONS = (operator.add, operator.iadd, torch.add)
+RELUS = (F.relu, torch.relu)
 
 
 class FusedConvolution(nn.Module):
@@ -67,7 +67,7 @@ def _chain(relu: fx.Node, net: fx.GraphModule) -> tuple[nn.Conv2d, tuple[Any, ..
     between, node = _skip_identities(relu.args[0], net)
     if (convolution := _convolution(node, net)) is not None:
         return convolution, (node.args[0],), [relu, *between, node]
-    if node.op == "call_function" and node.target in _ADDITIONS and len(node.users) == 1 and not node.kwargs:
+    if node.op == "call_function" and node.target in ADDITIONS and len(node.users) == 1 and not node.kwargs:
         for one, other in (node.args, node.args[::-1]):
             more, source = _skip_identities(one, net)
             convolution = _convolution(source, net)
@@ -94,7 +94,7 @@ def _convolution(node: Any, net: fx.GraphModule) -> nn.Conv2d | None:
 
 
 def _is_relu(node: fx.Node, net: fx.GraphModule) -> bool:
-    if node.op == "call_function" and node.target in _RELUS:
+    if node.op == "call_function" and node.target in RELUS:
         return not node.kwargs.get("inplace") and len(node.args) == 1
     found = _module(node, net, nn.ReLU)
     return found is not None and not found.inplace

@@ -6,20 +6,16 @@ holds the change and what is needed around it, and the rest is known from the un
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional as F
 
+from .fused_convolution import ADDITIONS, RELUS
 from .split import cut_at
 
 _POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
-_RELUS = (F.relu, torch.relu)
-_ADDITIONS = (operator.add, torch.add)
 
 
 class Reach(NamedTuple):
@@ -121,9 +117,9 @@ def _reach(node: fx.Node, net: fx.GraphModule, known: dict[fx.Node, Reach]) -> R
 
 
 def _through_function(function: Any, reaches: list[Reach]) -> Reach | None:
-    if function in _RELUS:
+    if function in RELUS:
         return reaches[0]
-    if function in _ADDITIONS and len({reach.stride for reach in reaches}) == 1:
+    if function in ADDITIONS and len({reach.stride for reach in reaches}) == 1:
         return Reach(reaches[0].stride, max(r.before for r in reaches), max(r.after for r in reaches))
     return None
 
