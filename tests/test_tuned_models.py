@@ -14,6 +14,7 @@ import torch
 from small_networks import SIZE, models, small_model
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 import pixelcert as pc
 from pixelcert.models.tuned import TunedClassifier, tuned
@@ -158,6 +159,35 @@ def test_batch_norms_are_gone_where_they_can_be_folded():
         model = NETWORKS[name]()
         assert batch_norms(model.net) == count
         assert batch_norms(tuned(model).net) == 0, name
+
+
+class Rounding(TorchFunctionMode):
+    """Convolutions and products as on a GPU that may round what goes into them; more roughly than TF32 does."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        cudnn, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+        name = getattr(func, "__name__", "")
+        if (name == "conv2d" and cudnn) or (name in ("linear", "matmul", "mm", "addmm") and products):
+            args = (*(each.to(torch.float8_e5m2).to(each) for each in args[:2]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def rounding():
+    products = torch.backends.cuda.matmul
+    before, products.allow_tf32 = products.allow_tf32, True
+    with Rounding():
+        yield
+    products.allow_tf32 = before
+
+
+def test_rounding_is_not_taken_for_a_difference(rounding):
+    for name in ("resnet", "vgg_bn", "efficientnet"):
+        model = NETWORKS[name]()
+        assert batch_norms(tuned(model).net) == 0, name
+        pc.method("lrp", model, "input")(IMAGES, torch.tensor([1] * len(IMAGES)))
+    assert torch.backends.cudnn.allow_tf32
+    assert torch.backends.cuda.matmul.allow_tf32
 
 
 def test_copies_are_channels_last_and_work_nothing_in_place(model):

@@ -14,6 +14,7 @@ from ..explainer import Explanation
 from ..models.batch_norm_folding import Folding, fold_batch_norms
 from ..models.linear_head import LinearHead
 from ..models.split import as_maps
+from ..models.trial import close, unrounded
 from .base import Method
 from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
@@ -83,6 +84,7 @@ class LRP(Method):
         maps = torch.einsum("bc,bchw->bhw", weights, activations.to(weights))
         return Explanation(maps, logits)
 
+    @unrounded()
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
         """The head with its batch norms folded, under which it must still answer the same."""
         folding, expected = fold_batch_norms(head, activation)
@@ -94,7 +96,7 @@ class LRP(Method):
 
 def _check_values(logits: Tensor, expected: Tensor, share: float) -> None:
     """The rules are about gradients; a network that answers otherwise under them is built in a way they do not see."""
-    if not torch.allclose(logits, expected, rtol=0, atol=share * float(expected.abs().max()), equal_nan=True):
+    if not close(logits, expected, share):
         raise ModelError(
             "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
             "convolutions: use another method, or a network whose weights do not depend on the image."

@@ -20,7 +20,7 @@ from .classifier import Classifier
 from .fused_convolution import fuse
 from .local_parts import LocalParts
 from .split import Split
-from .trial import any_image, close
+from .trial import any_image, close, unrounded
 
 # How far a copy's logits may be from those of the network, as a share of the largest.
 _SAME = 1e-3
@@ -127,6 +127,7 @@ def _choose_layout(net: nn.Module, inputs: Tensor) -> torch.memory_format:
     return layout
 
 
+@unrounded()
 @torch.no_grad()
 def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
     """A copy of `net` with its batch norms folded and nothing in place; just a copy where that changes what it answers.
