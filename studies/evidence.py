@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,10 @@ Where = tuple[str, str, str, str, float, float | None, float | None]  # metric, 
 
 @dataclass(frozen=True)
 class Mean:
-    """Over so many scenes, of which the metric is `defined` on some. `low` and `high` end its certified interval."""
+    """Over `count` of the `planned` scenes, on `defined` of which the metric is defined.
+
+    `low` and `high` end its certified interval.
+    """
 
     value: float | None
     spread: float | None  # standard deviation over the scenes
@@ -30,6 +35,7 @@ class Mean:
     defined: int
     low: float | None = None
     high: float | None = None
+    planned: int | None = None
 
 
 class Evidence:
@@ -70,6 +76,19 @@ class Evidence:
                 f"the study has no {metric} of {method} at {layer} with {scene=}, {sigma=}, {tau=}, {level=}: add it."
             )
         return self._means[where]
+
+    @property
+    def missing(self) -> dict[tuple[str, str, float, str], tuple[int, int]]:
+        """Where fewer scenes were measured than planned: how many of how many, by method, layer, σ and scene."""
+        counts = {
+            (method, layer, sigma, scene): (mean.count, mean.planned or mean.count)
+            for (metric, scene, method, layer, sigma, _, _), mean in self._means.items()
+            if metric == "certified"
+        }
+        planned = {scene: of for (*_, scene), (_, of) in counts.items()}
+        cells = product(*map(dict.fromkeys, zip(*counts, strict=True)))  # each method at each layer and so on
+        found = {where: counts.get(where, (0, planned[where[-1]])) for where in cells}
+        return {where: (count, of) for where, (count, of) in found.items() if count < of}
 
     # ── Of images, or of grids if asked ───────────────────────────────────────────────────────────────────────
 
@@ -122,15 +141,26 @@ def find(folder: Path, study: str) -> Path:
     raise ArgumentError(f"{folder} has no means of {study}: `pixelcert study run studies/{study}.toml` makes them.")
 
 
+def attacks(folder: Path) -> Any:
+    """What `pixelcert attack --json` printed: where `studies.attack` left it, or as attack.json.gz."""
+    for file in (folder / "attack" / "attack.json", folder / "attack.json.gz"):
+        if file.exists():
+            return json.loads(_text(file))
+    raise ArgumentError(f"{folder} has no attack.json: `python -m studies.attack studies/reproduction.toml` makes it.")
+
+
 def _rows(file: Path) -> Iterable[dict[str, str]]:
+    return csv.DictReader(_text(file).splitlines())
+
+
+def _text(file: Path) -> str:
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ArgumentError(
             f"{file} cannot be read ({error.strerror}): `pixelcert study results` writes it."
         ) from error
-    text = gzip.decompress(data) if file.suffix == ".gz" else data
-    return csv.DictReader(text.decode().splitlines())
+    return (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
 
 
 def _where(row: Mapping[str, str]) -> Where:
@@ -144,7 +174,8 @@ def _mean(row: Mapping[str, str]) -> Mean:
     spread = None
     if value is not None and high is not None:  # back from Student's interval
         spread = (high - value) * math.sqrt(defined) / float(stdtrit(defined - 1, 0.975))
-    return Mean(value, spread, int(row["count"]), defined, _number(row["low"]), _number(row["high"]))
+    ends = _number(row["low"]), _number(row["high"])
+    return Mean(value, spread, int(row["count"]), defined, *ends, planned=int(row["planned"]))
 
 
 def _number(text: str) -> float | None:

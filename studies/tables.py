@@ -10,43 +10,62 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import pixelcert as pc
 from pixelcert.errors import ArgumentError
 
-from .evidence import OTHER_NETWORKS, Evidence, find
+from .evidence import OTHER_NETWORKS, Evidence, attacks, find
 
 LAYERS = ("input", "final")
 PRESETS = {"reference": "published", "default": "ours"}
 LEVELS, SIGMAS, TAUS = (50, 30, 25, 10, 5), (0.15, 0.25, 0.33), (0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
+CERTIFIED, ABSTAINING = ("certified in", "certified out"), "abstaining"
+STUDIES = {  # and their networks
+    "reproduction": "resnet18",
+    "reproduction-radii": "resnet18",
+    "reproduction-masks": "resnet18",
+    "reproduction-signs": "resnet18",
+    **OTHER_NETWORKS,
+}
 
-Read = Callable[..., Evidence]  # (study, preset, model)
+
+@dataclass(frozen=True)
+class Folder:
+    """What the studies in a folder found."""
+
+    path: Path
+
+    def means(self, study: str, preset: str, model: str = "resnet18") -> Evidence:
+        return Evidence.read(find(self.path, study), model, preset)
+
+    def attacks(self) -> Any:
+        return attacks(self.path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
-
-    def read(study: str, preset: str, model: str = "resnet18") -> Evidence:
-        return Evidence.read(find(folder, study), model, preset)
-
+    folder = Folder(parser.parse_args().folder)
     for heading, table in TABLES.items():
         try:
-            print(f"{heading}\n\n{table(read)}\n")
+            print(f"{heading}\n\n{table(folder)}\n")
         except ArgumentError as error:
             print(f"{heading}\n\nnot run: {error}\n")
 
 
-def robustness(read: Read) -> str:
+def robustness(folder: Folder) -> str:
     columns = [f"{layer}: {name}" for layer in LAYERS for name in PRESETS.values()]
-    evidence = [(read("reproduction", preset), layer) for layer in LAYERS for preset in PRESETS]
+    evidence = [(folder.means("reproduction", preset), layer) for layer in LAYERS for preset in PRESETS]
     return _by_method(columns, lambda method: [_shares(of, method, layer) for of, layer in evidence])
 
 
-def localisation(read: Read) -> str:
-    found = [read("reproduction", preset) for preset in PRESETS]
+def localisation(folder: Folder) -> str:
+    found = [folder.means("reproduction", preset) for preset in PRESETS]
     columns = [
         f"{layer}: {what}" for layer in LAYERS for what in ("GridPG", *(f"{n}, K = 50 / 10" for n in PRESETS.values()))
     ]
@@ -59,8 +78,8 @@ def localisation(read: Read) -> str:
     return _by_method(columns, cells)
 
 
-def faithfulness(read: Read) -> str:
-    found = [read("reproduction", preset) for preset in PRESETS]
+def faithfulness(folder: Folder) -> str:
+    found = [folder.means("reproduction", preset) for preset in PRESETS]
     columns = [f"{layer}: {name}" for layer in LAYERS for name in PRESETS.values()]
 
     def cells(method: str) -> Iterator[str]:
@@ -72,8 +91,8 @@ def faithfulness(read: Read) -> str:
     return _by_method(columns, cells)
 
 
-def effect_of_level(read: Read) -> str:
-    of = read("reproduction", "reference")
+def effect_of_level(folder: Folder) -> str:
+    of = folder.means("reproduction", "reference")
     columns = [f"{layer}, K = {level}" for layer in LAYERS for level in LEVELS]
     at = [(layer, level) for layer in LAYERS for level in LEVELS]
     return _by_method(
@@ -81,36 +100,32 @@ def effect_of_level(read: Read) -> str:
     )
 
 
-def effect_of_radius(read: Read) -> str:
-    of = read("reproduction-radii", "reference")
+def effect_of_radius(folder: Folder) -> str:
+    of = folder.means("reproduction-radii", "reference")
     columns = [f"{layer}, σ = {sigma}" for layer in LAYERS for sigma in SIGMAS]
     at = [(layer, sigma) for layer in LAYERS for sigma in SIGMAS]
 
-    def cell(method: str, layer: str, sigma: float) -> str:
-        place = _number(of.localisation(method, layer, sigma=sigma), 2)
-        return f"{of.certified(method, layer, sigma=sigma):.1f} % / {place}"
-
-    return _by_method(columns, lambda method: (cell(method, *here) for here in at))
+    return _by_method(columns, lambda method: (_balance(of, method, layer, sigma=sigma) for layer, sigma in at))
 
 
-def effect_of_tau(read: Read) -> str:
-    of = read("reproduction", "reference")
+def effect_of_tau(folder: Folder) -> str:
+    of = folder.means("reproduction", "reference")
     columns = [f"{layer}, τ = {tau}" for layer in LAYERS for tau in TAUS]
     at = [(layer, tau) for layer in LAYERS for tau in TAUS]
     return _by_method(columns, lambda method: (_number(of.certified(method, layer, tau=tau), 1) for layer, tau in at))
 
 
-def test_and_sign(read: Read) -> str:
+def test_and_sign(folder: Folder) -> str:
     """The published test on magnitudes, our test on magnitudes, and our test on signed values, on the same images."""
-    published, own = (read("reproduction-radii", preset) for preset in PRESETS)
-    magnitudes = read("reproduction-signs", "default")
+    published, own = (folder.means("reproduction-radii", preset) for preset in PRESETS)
+    magnitudes = folder.means("reproduction-signs", "default")
     columns = [f"{layer}: {what}" for layer in LAYERS for what in ("published", "our test", "our test, signed")]
     at = [(layer, of) for layer in LAYERS for of in (published, magnitudes, own)]
     return _by_method(columns, lambda method: (_number(of.certified(method, layer), 1) for layer, of in at))
 
 
-def masks(read: Read) -> str:
-    found = [read("reproduction-masks", preset) for preset in PRESETS]
+def masks(folder: Folder) -> str:
+    found = [folder.means("reproduction-masks", preset) for preset in PRESETS]
     lines = (
         (f"{count} masks", level, *(f"{of.certified(f'rise-{count}', 'input', level=level):.1f} %" for of in found))
         for count in (1000, 6000)
@@ -119,20 +134,17 @@ def masks(read: Read) -> str:
     return _markdown(("RISE, input", "K", *PRESETS.values()), lines)
 
 
-def networks(read: Read) -> str:
+def networks(folder: Folder) -> str:
     studies = {"reproduction": "resnet18", **OTHER_NETWORKS}
-    found = {model: read(study, "reference", model) for study, model in studies.items()}
+    found = {model: folder.means(study, "reference", model) for study, model in studies.items()}
     columns = [f"{layer}: {model}" for layer in LAYERS for model in found]
-
-    def cell(of: Evidence, method: str, layer: str) -> str:
-        return f"{of.certified(method, layer):.1f} % / {_number(of.localisation(method, layer), 2)}"
-
-    return _by_method(columns, lambda method: (cell(of, method, layer) for layer in LAYERS for of in found.values()))
+    at = [(of, layer) for layer in LAYERS for of in found.values()]
+    return _by_method(columns, lambda method: (_balance(of, method, layer) for of, layer in at))
 
 
-def intervals(read: Read) -> str:
+def intervals(folder: Folder) -> str:
     """Certified GridPG beside the interval in which the majority labels' own ratio stays within R."""
-    of = read("reproduction", "default")
+    of = folder.means("reproduction", "default")
 
     def cell(method: str, layer: str) -> str:
         mean = of.mean("certified_grid_pg", method, layer, scene="grid")
@@ -141,6 +153,36 @@ def intervals(read: Read) -> str:
         return f"{mean.value:.2f} in [{mean.low:.2f}, {mean.high:.2f}]"
 
     return _by_method(LAYERS, lambda method: (cell(method, layer) for layer in LAYERS))
+
+
+def attacked(folder: Folder) -> str:
+    """Each attack on the pixels at which it aimed."""
+    lines: list[Sequence[str]] = []
+    for of in folder.attacks()["summary"]:
+        pixels = of["pixels"]
+        name = f"{pc.METHODS[of['method']].short}, {of['layer']}"
+        lines.append((name, "", f"of {sum(map(pixels.get, CERTIFIED))}", "", f"of {pixels[ABSTAINING]}", ""))
+        by_radius = sorted((row["multiple"], row["change"], row["groups"]) for row in of["rows"])
+        for multiple, rows in groupby(by_radius, key=itemgetter(0)):
+            by_aim = {change: groups for _, change, groups in rows}
+            unchanged = by_aim.get("none")
+            at_certified, at_abstaining = (by_aim.get(aim, unchanged) for aim in ("certified", ABSTAINING))
+            random = _flipped(by_aim["random"], ABSTAINING) if "random" in by_aim else ""
+            lost = str(_sum(at_certified, CERTIFIED, "abstains"))
+            flipped = _flipped(at_certified, *CERTIFIED), lost, _flipped(at_abstaining, ABSTAINING)
+            lines.append(("", f"{multiple:g} R", *flipped, random))
+    header = ("method", "‖δ‖₂ <", "certified: flipped", "certified: abstain", "uncertified: flipped", "by a random δ")
+    return _markdown(header, lines)
+
+
+def missing(folder: Folder) -> str:
+    lines = [
+        (study, rules, f"{method}, {layer}, σ = {sigma}", f"{count} of {planned} {scene}s")
+        for study, model in STUDIES.items()
+        for preset, rules in PRESETS.items()
+        for (method, layer, sigma, scene), (count, planned) in _missing(folder, study, preset, model).items()
+    ]
+    return _markdown(("study", "rules", "of", "measured"), lines) if lines else "none"
 
 
 TABLES = {
@@ -154,6 +196,8 @@ TABLES = {
     "Percent certified by RISE against its masks": masks,
     "Percent certified / Certified GridPG by network, K = 50, published rules": networks,
     "Certified GridPG in its certified interval, K = 50, our rules": intervals,
+    "Flipped pixels under attack (provably), K = 25": attacked,
+    "Scenes that were planned and not measured": missing,
 }
 
 
@@ -171,6 +215,33 @@ def _markdown(header: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 
 def _shares(of: Evidence, method: str, layer: str) -> str:
     return _numbers((of.ones(method, layer), of.zeros(method, layer), of.certified(method, layer)), 1) + " %"
+
+
+def _balance(of: Evidence, method: str, layer: str, **at: float) -> str:
+    """Percent certified and Certified GridPG, each where it was measured."""
+    known = []
+    for measure, digits, unit in ((of.certified, 1, " %"), (of.localisation, 2, "")):
+        try:
+            known.append(f"{_number(measure(method, layer, **at), digits)}{unit}")
+        except ArgumentError:
+            known.append("–")
+    return " / ".join(known)
+
+
+def _missing(folder: Folder, *study: str) -> dict[tuple[str, str, float, str], tuple[int, int]]:
+    try:
+        return folder.means(*study).missing
+    except ArgumentError:  # all of it
+        return {}
+
+
+def _flipped(groups: Any, *names: str) -> str:
+    flipped, provably, pixels = (_sum(groups, names, what) for what in ("flipped", "provably", "pixels"))
+    return f"{flipped} ({provably}), {100 * flipped / pixels:.1f} %" if flipped else "0"
+
+
+def _sum(groups: Any, names: Iterable[str], what: str) -> int:
+    return sum(groups[name][what] for name in names)
 
 
 def _numbers(values: Iterable[float], digits: int) -> str:

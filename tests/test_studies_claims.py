@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import math
+import re
+import shutil
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -315,12 +319,87 @@ def test_report_has_every_claim_with_verdicts_by_both_rules(folder):
     assert "RISE first: yes (RISE 57.8, LRP 47.2," in text
 
 
+def without(means, *cells):
+    """The means but for those of some methods, layers and kinds of scene."""
+    return {where: mean for where, mean in means.items() if (where[2], where[3], where[1]) not in cells}
+
+
+def test_a_network_is_judged_by_what_was_measured_of_it(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "means")
+    part = without(means_of(Paper()), ("rise", "input", "grid"))
+    write_means(tmp_path / "means" / "reproduction-lite0.csv.gz", part, "efficientnet_lite0", ("reference",))
+    text = report(*(gather(tmp_path / "means", preset) for preset in ("reference", "default")))
+    parts = dict(part.split("\n", 1) for part in text.split("\n\n") if "On every" in part and "|" not in part)
+    robust = next(part for says, part in parts.items() if "most robust at the input" in says)
+    assert re.search(r"resnet50: the first two: 2 of 2 \([^)]*\)\.$", robust, re.MULTILINE)
+    assert re.search(r"lite0: the first two: 2 of 2 \([^)]*\)\. By our rules: not tested\.$", robust, re.MULTILINE)
+    balanced = next(part for says, part in parts.items() if "best trade-off" in says)
+    assert "resnet50" in balanced
+    assert "lite0" not in balanced  # that takes grids
+
+
+def test_scenes_that_were_not_measured_are_named(folder):
+    means = without(means_of(Paper()), ("rise", "input", "grid"))
+    of = Evidence({where: replace(mean, planned=10) for where, mean in means.items()}, "default")
+    assert of.missing == {("rise", "input", sigma, "grid"): (0, 10) for sigma in SIGMAS}
+    some = {where: replace(mean, planned=12 if where[2:4] == ("cam", "final") else 10) for where, mean in means.items()}
+    assert Evidence(some, "default").missing["cam", "final", 0.25, "image"] == (10, 12)
+    assert Evidence.read(find(folder, "reproduction"), "resnet18", "default").missing == {}
+
+
+def test_tables_leave_open_what_was_not_measured(folder, tmp_path, monkeypatch, capsys):
+    shutil.copytree(folder, tmp_path / "means")
+    part = without(means_of(Paper()), ("rise", "input", "grid"), ("cam", "final", "image"), ("cam", "final", "grid"))
+    write_means(tmp_path / "means" / "reproduction-lite0.csv.gz", part, "efficientnet_lite0")
+    monkeypatch.setattr("sys.argv", ["tables", str(tmp_path / "means")])
+    tables.main()
+    printed = capsys.readouterr().out
+    assert re.search(r"^\| RISE \| 57.8 % / 0.62 \| 57.8 % / 0.62 \| 57.8 % / – \|", printed, re.MULTILINE)
+    assert re.search(r"^\| CAM \| .* \| – / – \|$", printed, re.MULTILINE)
+    missing = printed.split("Scenes that were planned and not measured\n\n")[1]
+    assert "| reproduction-lite0 | published | rise, input, σ = 0.15 | 0 of 10 grids |" in missing
+    assert "| reproduction-lite0 | ours | cam, final, σ = 0.33 | 0 of 10 images |" in missing
+
+
+def group(pixels, flipped, provably, abstains=None):
+    return {"pixels": pixels, "flipped": flipped, "provably": provably, "abstains": abstains}
+
+
+def attempt(change, multiple, inside, outside, abstaining):
+    groups = {"certified in": group(100, *inside), "certified out": group(300, *outside)}
+    return {"change": change, "multiple": multiple, "groups": groups | {"abstaining": group(200, *abstaining)}}
+
+
+def test_attacks_are_told_of_the_pixels_at_which_they_aim(folder, tmp_path, monkeypatch, capsys):
+    rows = [
+        attempt("none", 0.0, (0, 0, 0), (0, 0, 0), (3, 1)),
+        attempt("random", 8.0, (0, 0, 0), (0, 0, 0), (4, 2)),
+        attempt("certified", 8.0, (10, 5, 20), (6, 3, 30), (50, 40)),
+        attempt("abstaining", 8.0, (1, 1, 1), (1, 1, 1), (90, 80)),
+    ]
+    pixels = {"certified in": 100, "certified out": 300, "abstaining": 200}
+    summary = [{"method": "lrp", "layer": "final", "pixels": pixels, "rows": rows}]
+    shutil.copytree(folder, tmp_path / "means")
+    (tmp_path / "means" / "attack").mkdir()
+    (tmp_path / "means" / "attack" / "attack.json").write_text(json.dumps({"summary": summary}))
+    monkeypatch.setattr("sys.argv", ["tables", str(tmp_path / "means")])
+    tables.main()
+    told = capsys.readouterr().out.split("Flipped pixels under attack (provably), K = 25\n\n")[1].split("\n\n")[0]
+    assert told.splitlines()[2:] == [
+        "| LRP, final |  | of 400 |  | of 200 |  |",
+        "|  | 0 R | 0 | 0 | 3 (1), 1.5 % |  |",
+        "|  | 8 R | 16 (8), 4.0 % | 50 | 90 (80), 45.0 % | 4 (2), 2.0 % |",
+    ]
+
+
 def test_tables_have_every_method_and_say_what_was_not_run(folder, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["tables", str(folder)])
     tables.main()
     printed = capsys.readouterr().out
     blocks = dict(zip(tables.TABLES, printed.split("\n\n")[1::2], strict=True))
     assert "not run: " in blocks.pop("Percent certified / Certified GridPG by network, K = 50, published rules")
+    assert blocks.pop("Flipped pixels under attack (provably), K = 25").startswith("not run: ")
+    assert blocks.pop("Scenes that were planned and not measured").strip() == "none"
     assert "| 6000 masks | 50 | 57.8 % | 57.8 % |" in blocks.pop("Percent certified by RISE against its masks")
     for block in blocks.values():
         header, rule, *lines = block.strip().splitlines()

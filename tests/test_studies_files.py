@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import pixelcert as pc
+from pixelcert.models.embedded import photographs
 from pixelcert.study.settings import load_settings
 from pixelcert.study.templates import template
-from studies import networks, rounding, tables
+from studies import attack, networks, rounding, tables
 from studies.claims import __main__ as claims
+from studies.evidence import attacks
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))
@@ -77,6 +79,17 @@ def test_gradients_at_the_final_layer_differ_by_rounding_alone(monkeypatch, caps
     assert float(first.rpartition(", ")[2].removesuffix(" apart")) < 1e-6
     assert len(levels) == 3
     assert all(line.endswith("100.0 % the same in every copy") for line in levels)
+
+
+def test_attack_leaves_what_the_tables_read(tmp_path, monkeypatch):
+    """On the embedded model and photograph, with few steps and copies."""
+    monkeypatch.setattr(attack, "METHODS", ("grad_cam",))
+    few = ("--steps", "1", "--draws", "2", "-n", "40", "--radius", "0.1")
+    attack.attack(photographs(("coffee.png",)), ("--model", "efficientnet_lite0"), tmp_path / "attack", *few)
+    (summary,) = attacks(tmp_path)["summary"]
+    assert (summary["method"], summary["layer"], summary["level"], summary["images"]) == ("grad_cam", "final", 25, 1)
+    told = tables.attacked(tables.Folder(tmp_path))
+    assert told.splitlines()[2].startswith("| Grad-CAM, final |  | of ")
 
 
 # ── docs/reproduction.md ──────────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ FOLDER is where the studies were run, such as studies.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,10 +27,16 @@ def report(published: Found, own: Found) -> str:
         lines.append(f"| {index} | {claim.says} | {claim.where} | {verdict(theirs)} | {verdict(ours)} |")
     for index, (claim, theirs, ours) in enumerate(judged, 1):
         lines += ["", f"{index}. {claim.says}"]
-        for one, other in zip(theirs, ours, strict=True):
-            also = "" if one.finding == other.finding else f" By our rules: {other.finding}."
-            lines.append(f"   - {one.says}: {one.finding}.{also}")
+        lines += _findings({part.says: part.finding for part in theirs}, {part.says: part.finding for part in ours})
     return "\n".join(lines)
+
+
+def _findings(published: dict[str, str], own: dict[str, str]) -> Iterator[str]:
+    """Those by our rules are told where they differ. A study may have been run by one of the rules alone."""
+    for says in published | own:
+        one, other = (findings.get(says, "not tested") for findings in (published, own))
+        also = "" if one == other else f" By our rules: {other}."
+        yield f"   - {says}: {one}.{also}"
 
 
 def _parts(claim: Claim, found: Found) -> list[Part]:
