@@ -93,6 +93,23 @@ def test_methods_repeat_themselves_and_hardly_depend_on_precision_or_device(resn
     assert np.abs(votes.ones - lower.ones).mean() < 6
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(None, 0.05), (torch.bfloat16, 0.3)])
+def test_occlusion_is_tuned_to_run_on_crops_and_hardly_changes(resnet, dtype, tolerance):
+    occlusion = pc.method("occlusion", resnet, "input", window=32, stride=32)
+    fast = occlusion.tuned(dtype, False)
+    assert fast.model.local_parts("input").parts
+    images, targets = torch.stack(some_images(2, 224)).cuda(), torch.tensor([3, 5], device="cuda")
+    maps, expected = fast(images, targets), occlusion(images, targets)
+    torch.testing.assert_close(maps, expected, rtol=0, atol=tolerance * float(expected.abs().max()))
+
+
+def test_batch_norms_are_folded_whatever_tf32_rounds():
+    torch.manual_seed(0)
+    model = pc.load_model("efficientnet_b0", weights=None, device="cuda")
+    norms = [module for module in tuned(model, torch.bfloat16).net.modules() if "BatchNorm" in type(module).__name__]
+    assert norms == []
+
+
 def test_compiled_networks_give_the_same_votes_but_for_rounding(resnet):
     (image,) = some_images(1, 96)
     explainer = pc.method("grad_cam", resnet, "final", relu=False)

@@ -190,6 +190,26 @@ def test_rounding_is_not_taken_for_a_difference(rounding):
     assert torch.backends.cuda.matmul.allow_tf32
 
 
+class Rounded(nn.Module):
+    """A part of a network that answers up to rounding what it answers."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.part(inputs) * 1.01
+
+
+def test_fused_networks_keep_their_local_parts(monkeypatch):
+    monkeypatch.setattr("pixelcert.models.tuned.fuse", Rounded)
+    model = NETWORKS["resnet"]()
+    plain, fused = tuned(model), tuned(model, fused=True)
+    assert_close(fused(IMAGES), plain(IMAGES))
+    assert_close(fused.split("input").head(fused.normalise(IMAGES)), plain(IMAGES) * 1.01)
+    assert len(fused.local_parts("input").parts) == len(plain.local_parts("input").parts) > 0
+
+
 def test_copies_are_channels_last_and_work_nothing_in_place(model):
     fast = tuned(model)
     inputs = fast.normalise(IMAGES)

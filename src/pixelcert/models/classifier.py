@@ -159,7 +159,8 @@ class Classifier:
         return self.recall(("local parts", layer), lambda: self._local_parts(layer))
 
     def _local_parts(self, layer: str) -> LocalParts:
-        whole, traced = self.split(layer), self._traced(layer)
+        # As the modules compute it: a split that was fused or compiled rounds otherwise.
+        whole, traced = Classifier._split(self, layer), self._traced(layer)
         if layer == "input":
             found = find_local_parts(self.net)
         elif traced:
