@@ -205,9 +205,18 @@ def test_labels_from_too_low_a_threshold_are_caught(certificate):
     found = attack_certificate(lying, Distances(margins()), IMAGE, radii=[certificate.radius], **QUICK)
     assert found.broken == len(FRAGILE)
     assert found.verdict.startswith("BROKEN: 2 certified pixels")
-    assert found.verdict.endswith("with probability 0.002 at most.")
+    assert found.verdict.endswith("with probability 0.003 at most.")
     uncorrected = dataclasses.replace(found, certificate=dataclasses.replace(lying, correction="none"))
     assert uncorrected.verdict.endswith("α is the chance of each pixel alone to be false.")
+
+
+def test_shares_below_tau_to_begin_with_are_caught(certificate):
+    """As if 600 of 1000 votes were enough for τ = 0.75. Under a change below the radius, that is all right."""
+    ones = np.where(certificate.labels[LEVEL] == 1, 600, 400).flatten()
+    found = judged(certificate, ones, 1000)
+    assert found.broken == 62
+    moved = dataclasses.replace(found.attempts[0], change="certified")
+    assert dataclasses.replace(found, attempts=(moved,)).broken == 0
 
 
 def test_a_radius_that_is_too_large_is_caught(certificate):

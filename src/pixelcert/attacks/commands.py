@@ -25,7 +25,8 @@ INTERRUPTED, BROKEN = 130, 3
 HELP = (
     "Attack certified explanations: try to flip pixels of the smoothed map by small changes of the image, inside the "
     "certified radius and beyond, and count with fresh noise how many did.\n\n"
-    f"Exit code {BROKEN}: a certified pixel provably flipped inside its radius, which a sound certificate rules out."
+    f"Exit code {BROKEN}: a certified pixel provably flipped inside its radius, or was below τ to begin with; a sound "
+    f"certificate rules out both."
 )
 
 

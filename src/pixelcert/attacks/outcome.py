@@ -141,10 +141,15 @@ class Outcome:
 
     @property
     def broken(self) -> int:
-        """Certified pixels that provably flipped inside the radius, under any attempt."""
+        """Certified pixels of which the certificate is provably wrong.
+
+        They flipped inside the radius, under any attempt, or their share is below τ without any change.
+        """
         broken = np.zeros(self.certificate.votes.size, dtype=bool)
         for attempt in filter(self.inside, self.attempts):
             broken |= self.provably_flipped(attempt)
+            if attempt.change == "none":
+                broken |= self.provably_abstains(attempt)
         return int((broken & (self.certificate.labels[self.level] != ABSTAIN)).sum())
 
     @property
@@ -152,10 +157,11 @@ class Outcome:
         """What this says of the certificate, in one sentence."""
         radius = f"R = {statistics.rounded_down(self.certificate.radius)}"
         if self.broken:
-            lost = f"{self.broken} certified pixels provably lost their majority inside {radius}"
+            below = f"were below τ = {self.certificate.tau:g} to begin with"
+            lost = f"{self.broken} certified pixels provably lost their majority inside {radius}, or {below}"
             if self.certificate.correction == "none":
                 return f"BROKEN: {lost}. Without a correction, α is the chance of each pixel alone to be false."
-            chance = f"{2 * self.certificate.alpha:g}"
+            chance = f"{3 * self.certificate.alpha:g}"  # of the certificate, and of two families of tests
             return f"BROKEN: {lost}. A sound certificate and a true test lead here with probability {chance} at most."
         if not any(map(self.inside, self.attempts[1:])):
             return f"not tried: no attempt was inside {radius}, and nothing is promised beyond."
