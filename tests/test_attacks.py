@@ -87,8 +87,8 @@ def test_certified_pixels_hold_inside_the_radius_and_fall_beyond(outcome):
     inside = [one for one in outcome.attempts if outcome.inside(one)]
     assert {one.change for one in inside} == {"none", "random", "certified", "abstaining"}
     for attempt in inside:
-        assert outcome.tally(attempt, "certified in")[:3] == (31, 0, 0)
-        assert outcome.tally(attempt, "certified out")[:3] == (31, 0, 0)
+        assert outcome.toll(attempt, "certified in")[:3] == (31, 0, 0)
+        assert outcome.toll(attempt, "certified out")[:3] == (31, 0, 0)
     assert set(flipped(outcome, find(outcome, "certified", 4))) >= set(BARELY)
 
 
@@ -312,15 +312,15 @@ def test_abstentions_are_tested_apart_from_flips(certificate):
     assert found.as_dict()["votes_against_needed_to_abstain"] == found.votes_against_needed_to_abstain
 
 
-def test_every_group_has_its_own_tally(certificate):
+def test_every_group_has_its_own_toll(certificate):
     votes = np.full(64, 1000)
     votes[1:4] = 600  # certified in, and a majority still
     votes[4:6] = 100  # certified in, flipped
     votes[40:47] = 600  # certified out
     votes[FRAGILE] = 600, 400
     found = kept(certificate, 1000, votes)
-    tallies = {group: found.tally(found.attempts[0], group) for group in GROUPS}
-    assert tallies == {"certified in": (31, 2, 2, 5), "certified out": (31, 0, 0, 7), "abstaining": (2, 1, 1, None)}
+    tolls = {group: found.toll(found.attempts[0], group) for group in GROUPS}
+    assert tolls == {"certified in": (31, 2, 2, 5), "certified out": (31, 0, 0, 7), "abstaining": (2, 1, 1, None)}
 
 
 def test_an_abstention_takes_just_so_many_votes(certificate):
@@ -333,7 +333,7 @@ def test_an_abstention_takes_just_so_many_votes(certificate):
 
 def test_exactly_half_of_the_votes_are_no_majority(certificate):
     found = judged(certificate, np.full(64, 50), 100)
-    assert sum(found.tally(found.attempts[0], group).flipped for group in GROUPS) == 64
+    assert sum(found.toll(found.attempts[0], group).flipped for group in GROUPS) == 64
 
 
 def test_votes_for_neither_class_count_against_the_label(certificate):
@@ -428,9 +428,9 @@ def test_saved_outcomes_hold_every_perturbation_and_what_is_said_of_it(outcome, 
         np.testing.assert_array_equal(arrays[f"delta.{index}"], attempt.delta)
         np.testing.assert_array_equal(arrays[f"ones.{index}"], attempt.ones)
         for group in GROUPS:
-            tally = outcome.tally(attempt, group)
+            toll = outcome.toll(attempt, group)
             stored = header["attempts"][index]["groups"][group]
-            assert stored == {**tally._asdict(), "percent": tally.percent}
+            assert stored == {**toll._asdict(), "percent": toll.percent}
 
 
 def test_the_picture_paints_flips_where_they_are(outcome, tmp_path):

@@ -64,23 +64,23 @@ def find(summary: Summary, change: str, multiple: float) -> Row:
 # ── Sums ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_tallies_of_all_images_are_added_group_by_group(make):
+def test_tolls_of_all_images_are_added_group_by_group(make):
     one = make("a", moves={"certified": [(0, LOST), (1, BELOW_TAU), (12, BELOW_TAU)], "abstaining": [(30, LOST)]})
     two = make("b", moves={"certified": [(2, BELOW_TAU), (13, LOST)], "abstaining": [(31, LOST), (32, 450)]})
     (summary,) = summarise([one, two])
     assert summary.attacked == Attacked("resnet18", "grad_cam", "final", 25)
     assert summary.images == 2
     assert summary.pixels == {"certified in": 20, "certified out": 40, "abstaining": 20}
-    assert find(summary, "certified", 1).tallies == {
+    assert find(summary, "certified", 1).tolls == {
         "certified in": (20, 1, 1, 3),
         "certified out": (40, 1, 1, 2),
         "abstaining": (20, 0, 0, None),
     }
-    against_abstaining = find(summary, "abstaining", 1).tallies
+    against_abstaining = find(summary, "abstaining", 1).tolls
     assert against_abstaining["abstaining"] == (20, 3, 2, None)
     assert against_abstaining["abstaining"].percent == pytest.approx(15)
     assert against_abstaining["certified in"] == (20, 0, 0, 0)
-    assert all(tally.flipped == 0 for tally in find(summary, "none", 0).tallies.values())
+    assert all(toll.flipped == 0 for toll in find(summary, "none", 0).tolls.values())
 
 
 def test_rows_go_from_small_changes_to_large(make):
@@ -102,7 +102,7 @@ def test_one_outcome_is_its_own_summary(make):
     assert len(summary.rows) == len(outcome.attempts)
     for row, attempt in zip(summary.rows, outcome.attempts, strict=True):
         assert (row.change, row.radius, row.images) == (attempt.change, attempt.radius, 1)
-        assert row.tallies == {group: outcome.tally(attempt, group) for group in GROUPS}
+        assert row.tolls == {group: outcome.toll(attempt, group) for group in GROUPS}
 
 
 def test_explanations_are_not_mixed(make):
@@ -130,7 +130,7 @@ def test_images_without_pixels_that_abstain_miss_the_attack_on_them(make):
     assert find(summary, "certified", 1).images == 2
     missing = find(summary, "abstaining", 1)
     assert missing.images == 1
-    assert missing.tallies["certified in"].pixels == 10
+    assert missing.tolls["certified in"].pixels == 10
 
 
 def test_nothing_has_no_summary():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,11 +21,10 @@ from .errors import ExplainerError, PixelcertWarning
 from .explainer import Explainer, explain
 from .noise import noisy
 from .plan import Plan
+from .progress import Progress
 from .ranking import Ranking
 from .tuning import Tuning, rounding
 from .votes import Votes
-
-Progress = Callable[[int, int], None]  # (samples counted, samples planned)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -27,10 +27,11 @@ from .explainer import (
 )
 from .image import check_image, image_hash, to_photo
 from .loop import Interrupted as Interrupted
-from .loop import Progress, Run, count_each
+from .loop import Run, count_each
 from .loop import SamplingError as SamplingError
 from .noise import snap
 from .plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign, check_number
+from .progress import Progress
 from .provenance import Provenance
 from .ranking import check_levels_fit
 from .statistics import Correction

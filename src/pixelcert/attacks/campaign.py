@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -20,6 +20,7 @@ from ..explainer import Explainer, channels_of, describe, device_of
 from ..image import check_image, image_hash
 from ..noise import snap
 from ..plan import ALPHA, TAU
+from ..progress import Progress
 from ..sampling import Subject, sample_each
 from ..statistics import Correction
 from ..tuning import Precision
@@ -31,8 +32,6 @@ from .gradients import Gradient, gradient_for
 from .outcome import Attempt, Outcome, labels_before
 from .pgd import descend
 from .surrogate import Surrogate, surrogate_of
-
-Progress = Callable[[int, int], None]  # (noisy copies explained, planned)
 
 MULTIPLES = (1, 2, 4, 8)  # of the certified radius
 _BELOW = 0.999  # what is within a radius: a certificate promises nothing on the sphere itself

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .. import terminal
-from .outcome import CERTIFIED, GROUPS, Outcome, Tally
+from .outcome import CERTIFIED, GROUPS, Outcome, Toll
 from .summary import Row, Summary, summarise
 
 _FEW = 6  # tables of single files that a person would read
@@ -95,17 +95,17 @@ def _sizes(rows: Sequence[Row]) -> list[str]:
 def _cells(row: Row) -> list[str]:
     cells = []
     for group in GROUPS:
-        cells.append(_flips(row.tallies[group]))
+        cells.append(_flips(row.tolls[group]))
         if group in CERTIFIED:
-            cells.append(str(row.tallies[group].abstains) if row.tallies[group].pixels else "–")
+            cells.append(str(row.tolls[group].abstains) if row.tolls[group].pixels else "–")
     return cells
 
 
-def _flips(tally: Tally) -> str:
-    if not tally.flipped:
-        return "0" if tally.pixels else "–"
-    provably = f" ({tally.provably})" if tally.provably else ""
-    return f"{tally.flipped}{provably} {tally.percent:.1f} %"
+def _flips(toll: Toll) -> str:
+    if not toll.flipped:
+        return "0" if toll.pixels else "–"
+    provably = f" ({toll.provably})" if toll.provably else ""
+    return f"{toll.flipped}{provably} {toll.percent:.1f} %"
 
 
 def _legend(outcomes: Sequence[Outcome]) -> str:

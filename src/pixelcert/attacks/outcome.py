@@ -24,7 +24,7 @@ GROUPS: tuple[Group, ...] = (*CERTIFIED, "abstaining")
 CHANGES = ("none", "random", "certified", "abstaining")  # the last two are made against pixels of that kind
 
 
-class Tally(NamedTuple):
+class Toll(NamedTuple):
     """What became of one group of pixels."""
 
     pixels: int
@@ -126,14 +126,14 @@ class Outcome:
         hypotheses = int((labels != ABSTAIN).sum()) * len(self.attempts)
         return statistics.votes_against_needed(self.samples, share, self.certificate.alpha, max(1, hypotheses))
 
-    def tally(self, attempt: Attempt, group: Group) -> Tally:
+    def toll(self, attempt: Attempt, group: Group) -> Toll:
         members = self.members(group)
 
         def count(chosen: NDArray[np.bool_]) -> int:
             return int((chosen & members).sum())
 
         abstains = count(self.provably_abstains(attempt)) if group in CERTIFIED else None
-        return Tally(count(members), count(self.flipped(attempt)), count(self.provably_flipped(attempt)), abstains)
+        return Toll(count(members), count(self.flipped(attempt)), count(self.provably_flipped(attempt)), abstains)
 
     def inside(self, attempt: Attempt) -> bool:
         """Whether the certificate promises anything about this attempt."""
@@ -217,7 +217,7 @@ class Outcome:
             "radius": attempt.radius,
             "norm": attempt.norm,
             "inside": self.inside(attempt),
-            "groups": {group: self.tally(attempt, group).as_dict() for group in GROUPS},
+            "groups": {group: self.toll(attempt, group).as_dict() for group in GROUPS},
         }
 
     def _keeping(self, attempt: Attempt) -> NDArray[np.int32]:

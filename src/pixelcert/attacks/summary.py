@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from .outcome import CHANGES, GROUPS, Attempt, Group, Outcome, Tally
+from .outcome import CHANGES, GROUPS, Attempt, Group, Outcome, Toll
 
 _DIGITS = 9  # multiples of R that differ by rounding alone are one
 
@@ -31,7 +31,7 @@ class Row:
     multiple: float | None  # of R; None where certificates differ in it
     radius: float | None  # None where they differ in it
     images: int
-    tallies: Mapping[Group, Tally]
+    tolls: Mapping[Group, Toll]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -39,7 +39,7 @@ class Row:
             "multiple": self.multiple,
             "radius": self.radius,
             "images": self.images,
-            "groups": {group: tally.as_dict() for group, tally in self.tallies.items()},
+            "groups": {group: toll.as_dict() for group, toll in self.tolls.items()},
         }
 
 
@@ -81,17 +81,17 @@ def _summary(attacked: Attacked, outcomes: Sequence[Outcome]) -> Summary:
 
 
 def _row(judged: Sequence[Judged]) -> Row:
-    tallies = {group: _total([outcome.tally(attempt, group) for outcome, attempt in judged]) for group in GROUPS}
+    tolls = {group: _total([outcome.toll(attempt, group) for outcome, attempt in judged]) for group in GROUPS}
     images = _images([outcome for outcome, _ in judged])
-    return Row(judged[0][1].change, _common(map(_multiple, judged)), _common(map(_radius, judged)), images, tallies)
+    return Row(judged[0][1].change, _common(map(_multiple, judged)), _common(map(_radius, judged)), images, tolls)
 
 
-def _total(tallies: Sequence[Tally]) -> Tally:
-    abstains = [one.abstains for one in tallies if one.abstains is not None]
-    return Tally(
-        sum(one.pixels for one in tallies),
-        sum(one.flipped for one in tallies),
-        sum(one.provably for one in tallies),
+def _total(tolls: Sequence[Toll]) -> Toll:
+    abstains = [one.abstains for one in tolls if one.abstains is not None]
+    return Toll(
+        sum(one.pixels for one in tolls),
+        sum(one.flipped for one in tolls),
+        sum(one.provably for one in tolls),
         sum(abstains) if abstains else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,7 @@ from .. import __version__, statistics
 from ..errors import ArgumentError
 from ..files import write_atomically
 from ..plan import ALPHA, TAU, check_levels
+from ..progress import Progress
 from ..statistics import Correction
 from ..study.study import Study
 from ..votes import Votes
@@ -28,7 +29,6 @@ PARTS = (  # of the script, in the order in which they run: constants stand befo
     *("state", "elements", "numbers", "counts", "certificate", "chunks", "names", "painting", "figure", "key", "pixel"),
     *("choices", "selection", "controls", "comparison", "meaning", "speech", "saving", "study", "start"),
 )
-Progress = Callable[[int, int], None]  # (done, total)
 
 
 class Written(NamedTuple):

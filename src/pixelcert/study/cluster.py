@@ -18,7 +18,7 @@ from .resolved import Resolved
 from .run import Watch
 from .store import Store
 from .tally import Tally
-from .worker import Outcome, Worker
+from .worker import Ending, Worker
 
 _DEATHS = 3  # of the worker doing a job, after which the job counts as failed
 
@@ -54,7 +54,7 @@ class RemoteWorker:
     def ready(self) -> str:
         return os.uname().nodename
 
-    def attempt(self, job: Job) -> Outcome:
+    def attempt(self, job: Job) -> Ending:
         return self._worker.attempt(job)
 
 
@@ -106,24 +106,24 @@ class Pool:
             while line and self._idle:
                 worker, job = self._idle.pop(0), line.popleft()
                 self._doing[worker.attempt.remote(job)] = (worker, job)
-            for job, outcome in self._outcomes():
-                deaths[job.key] += outcome.what == "died"
-                if outcome.what == "died" and deaths[job.key] < _DEATHS:
+            for job, ending in self._endings():
+                deaths[job.key] += ending.what == "died"
+                if ending.what == "died" and deaths[job.key] < _DEATHS:
                     line.appendleft(job)
                     continue
-                if outcome.what == "busy":  # another process on the folder does it: look again after the others
+                if ending.what == "busy":  # another process on the folder does it: look again after the others
                     line.append(job)
                     time.sleep(0.1)
-                elif outcome.what in ("failed", "died"):
+                elif ending.what in ("failed", "died"):
                     failed.append(job)
-                    self._store.save_failure(job, outcome.cause)
-                tally.record(job, outcome)
+                    self._store.save_failure(job, ending.cause)
+                tally.record(job, ending)
             tally.workers = max(1, len(self._idle) + len(self._doing))
             tally.doing = "; ".join(str(job) for _, job in list(self._doing.values())[:2])
             watch(tally)
         return failed
 
-    def _outcomes(self) -> Iterator[tuple[Job, Outcome]]:
+    def _endings(self) -> Iterator[tuple[Job, Ending]]:
         """What has happened within a second."""
         ready, _ = self._ray.wait([*self._doing, *self._starting], timeout=1.0)
         for future in ready:
@@ -132,14 +132,14 @@ class Pool:
                 continue
             worker, job = self._doing.pop(future)
             try:
-                outcome = self._ray.get(future)
+                ending = self._ray.get(future)
                 self._idle.append(worker)
             except self._ray.exceptions.RayTaskError as error:  # what ends a run: a full disk, a lost GPU
                 raise error.cause from error
             except self._ray.exceptions.RayError as error:  # the worker died, and Ray may start it again
                 self._starting[worker.ready.remote()] = worker
-                outcome = Outcome("died", cause=f"its worker died {_DEATHS} times: {_reason(error)}")
-            yield job, outcome
+                ending = Ending("died", cause=f"its worker died {_DEATHS} times: {_reason(error)}")
+            yield job, ending
 
     def _welcome(self, worker: Any, future: Any) -> None:
         try:

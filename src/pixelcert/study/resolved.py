@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,11 @@ from ..errors import ArgumentError, InfeasibleError, PixelcertWarning
 from ..files import write_atomically
 from ..models import Classifier, load_model
 from ..models.grid import for_grid
+from ..progress import Progress, Track
 from .settings import Settings
 
 FILE = "resolved.json"
 NAMED = 3  # of the photographs that are left out
-Progress = Callable[[int, int], None]  # (done, total)
-Track = Callable[[str], Progress]
 
 
 @dataclass(frozen=True)

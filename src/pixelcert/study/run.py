@@ -36,13 +36,13 @@ def _one_pass(jobs: Sequence[Job], worker: Worker, tally: Tally, watch: Watch) -
         for job in waiting:
             tally.doing = str(job)
             watch(tally)
-            outcome = worker.attempt(job, partial(_show, job, tally, watch))
+            ending = worker.attempt(job, partial(_show, job, tally, watch))
             tally.doing = ""
-            if outcome.what == "busy":
+            if ending.what == "busy":
                 busy.append(job)
-            elif outcome.what == "failed":
+            elif ending.what == "failed":
                 failed.append(job)
-            tally.record(job, outcome)
+            tally.record(job, ending)
             watch(tally)
         if busy and len(busy) == len(waiting):
             time.sleep(_PAUSE)

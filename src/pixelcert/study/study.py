@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from ..progress import Progress, Track
 from .estimate import Estimate, estimate
 from .job import Cell, Job, jobs
-from .resolved import Progress, Resolved, Track, resolve
+from .resolved import Resolved, resolve
 from .results import Row, planned, rows, write_tables
 from .run import Watch, run_jobs
 from .settings import Settings, load_settings

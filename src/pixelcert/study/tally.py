@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .job import Cell, Job
-from .worker import Outcome
+from .worker import Ending
 
 
 @dataclass
@@ -39,14 +39,14 @@ class Tally:
         """Jobs with an answer, from this run, an earlier one or another process."""
         return self.total - sum(self.waiting.values())
 
-    def record(self, job: Job, outcome: Outcome) -> None:
+    def record(self, job: Job, ending: Ending) -> None:
         """Count what became of a job."""
-        if outcome.memory is not None:
-            self.memory = max(outcome.memory, self.memory or 0.0)
-        if outcome.what in ("done", "found"):
-            self.finish(job, outcome.seconds, outcome.notes)
-        elif outcome.what != "busy":
-            self.fail(job, outcome.cause)
+        if ending.memory is not None:
+            self.memory = max(ending.memory, self.memory or 0.0)
+        if ending.what in ("done", "found"):
+            self.finish(job, ending.seconds, ending.notes)
+        elif ending.what != "busy":
+            self.fail(job, ending.cause)
 
     def finish(self, job: Job, seconds: float | None, notes: Iterable[str] = ()) -> None:
         """A job is done, by this run in so many seconds or (None) by another process."""

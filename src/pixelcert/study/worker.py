@@ -20,6 +20,7 @@ from ..methods import Method
 from ..methods import method as make_method
 from ..models import Classifier
 from ..models.grid import for_grid
+from ..progress import Progress
 from ..sampling import Interrupted, SamplingError, Subject, sample_plans
 from ..tuning import Precision
 from ..votes import Votes
@@ -29,10 +30,8 @@ from .resolved import Resolved, image_folder, load_study_model
 from .scene import scenes
 from .store import Store
 
-Progress = Callable[[int, int], None]  # (samples counted, samples planned)
 
-
-class Outcome(NamedTuple):
+class Ending(NamedTuple):
     """What became of a job: "found" done by another process, "busy" being done by it, or what this one did."""
 
     what: Literal["done", "found", "busy", "failed", "died"]
@@ -52,16 +51,16 @@ class Worker:
         self._image = lru_cache(64)(self._render)
         self._scenes = {(scene.kind, scene.name): scene for scene in scenes(resolved.selection)}
 
-    def attempt(self, job: Job, progress: Progress | None = None) -> Outcome:
+    def attempt(self, job: Job, progress: Progress | None = None) -> Ending:
         """Do a job unless it is done, or another process is doing it. A failure is recorded with its cause.
 
         A full disk is not the job's failure, nor is a GPU that answers nothing any more: they end the run.
         """
         with self.store.claim(job) as mine:
             if self.store.done(job):
-                return Outcome("found")
+                return Ending("found")
             if not mine:
-                return Outcome("busy")
+                return Ending("busy")
             started = time.monotonic()
             try:
                 notes = self.do(job, progress)
@@ -73,8 +72,8 @@ class Worker:
                     raise PixelcertError(
                         f"{job}: {cause}. The GPU is lost to this process: run again to go on."
                     ) from error
-                return Outcome("failed", cause=cause)
-            return Outcome("done", time.monotonic() - started, memory=self.memory, notes=notes)
+                return Ending("failed", cause=cause)
+            return Ending("done", time.monotonic() - started, memory=self.memory, notes=notes)
 
     def do(self, job: Job, progress: Progress | None = None) -> list[str]:
         """Leave the job's votes and measures in the store, and return what the library warned of.
