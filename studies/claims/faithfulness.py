@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from statistics import fmean
 
 import pixelcert as pc
 
 from ..evidence import Evidence
 from .judgement import Found, Part, claim
-from .wording import LAYERS, ahead, listed, of_all, path, ranked, title
+from .wording import LAYERS, ahead, listed, measured, of_all, path, ranked, title
 
 
 def drops(evidence: Evidence, layer: str) -> dict[str, float]:
@@ -21,7 +22,20 @@ def drops(evidence: Evidence, layer: str) -> dict[str, float]:
 def first_deletion_at_input(found: Found) -> Iterator[Part]:
     lost = drops(found.main, "input")
     yield Part("LRP and RISE lose most", ahead(lost, "lrp", "rise"), listed(lost, 3))
-    yield Part("Grad-CAM least", ahead({name: -drop for name, drop in lost.items()}, "grad_cam"))
+    least = [name for name in lost if lost[name] <= lost["grad_cam"]]
+    yield Part(
+        "none less than Grad-CAM",
+        {"": min(lost.values()) >= lost["grad_cam"]},
+        f"as little: {', '.join(map(title, least))}",
+    )
+
+
+@claim("5.5", "LRP and RISE have the highest Certified GridPG at the input, on every network.")
+def faithful_methods_localise_best(found: Found) -> Iterator[Part]:
+    for (network, of), level in product(found.networks.items(), (50, 30, 10)):
+        places = measured(of.localisation, "input", level=level)
+        if {"lrp", "rise"} <= set(places):
+            yield Part(f"{network}, K = {level}: the first two", ahead(places, "lrp", "rise"), listed(places, 2, 4))
 
 
 @claim(
@@ -61,6 +75,7 @@ def best_in_all_three(found: Found) -> Iterator[Part]:
 
 CLAIMS = (
     first_deletion_at_input,
+    faithful_methods_localise_best,
     first_deletion_at_final_layer,
     constant_maps_lose_confidence,
     best_in_all_three,

@@ -16,6 +16,10 @@ class Found:
     radii: Evidence
     others: Mapping[str, Evidence] = field(default_factory=dict)
 
+    @property
+    def networks(self) -> dict[str, Evidence]:
+        return {"resnet18": self.main, **self.others}
+
 
 @dataclass(frozen=True)
 class Part:

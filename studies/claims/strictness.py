@@ -9,16 +9,27 @@ from statistics import fmean
 import pixelcert as pc
 
 from .judgement import Found, Part, claim
-from .wording import ACTIVATION, BACKPROPAGATION, CELLS, CONSTANT, ahead, cell_name, listed, of_all, path, title
+from .wording import (
+    ACTIVATION,
+    BACKPROPAGATION,
+    CELLS,
+    CONSTANT,
+    VARYING,
+    ahead,
+    cell_name,
+    listed,
+    of_all,
+    path,
+    title,
+)
 
 
 @claim("C", "A larger τ lowers %certified of all methods, except Grad and GB at the final layer.")
 def tau_lowers_share(found: Found) -> Iterator[Part]:
     taus = (0.6, 0.65, 0.7, 0.75, 0.8)
     shares = {cell: [found.main.certified(*cell, tau=tau) for tau in taus] for cell in CELLS}
-    others = {cell: values for cell, values in shares.items() if cell not in CONSTANT}
-    means = [fmean(values[index] for values in others.values()) for index in range(len(taus))]
-    cases = {cell_name(cell): values[-1] < values[0] for cell, values in others.items()}
+    means = [fmean(shares[cell][index] for cell in VARYING) for index in range(len(taus))]
+    cases = {cell_name(cell): shares[cell][-1] < shares[cell][0] for cell in VARYING}
     yield Part("less at τ = 0.8 than at 0.6", cases, f"mean {path(means)} %")
     cases = {cell_name(cell): max(shares[cell]) - min(shares[cell]) <= 1 for cell in sorted(CONSTANT)}
     yield Part("Grad and GB at the final layer stay", cases)
@@ -32,7 +43,7 @@ def nothing_at_highest_tau(found: Found) -> Iterator[Part]:
 
 @claim("C", "From τ = 0.6 to 0.75 all methods localise better, except activation methods at the input.")
 def tau_sharpens(found: Found) -> Iterator[Part]:
-    cells = [cell for cell in CELLS if not (cell[0] in ACTIVATION and cell[1] == "input") and cell not in CONSTANT]
+    cells = [cell for cell in VARYING if not (cell[0] in ACTIVATION and cell[1] == "input")]
     loose, strict = ({cell: found.main.localisation(*cell, tau=tau) for cell in cells} for tau in (0.6, 0.75))
     known = [cell for cell in cells if not math.isnan(loose[cell]) and not math.isnan(strict[cell])]
     means = (fmean(of[cell] for cell in known) for of in (loose, strict))

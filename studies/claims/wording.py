@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise, product
 from typing import Any
 
 import pixelcert as pc
+from pixelcert.errors import ArgumentError
 
 from ..evidence import Evidence
 
@@ -20,6 +22,7 @@ FAMILIES = {
 BACKPROPAGATION, ACTIVATION, PERTURBATION = FAMILIES.values()
 CELLS = tuple(product(pc.METHODS, LAYERS))
 CONSTANT = (("gb", "final"), ("grad", "final"))  # the same everywhere, since average pooling follows the layer
+VARYING = tuple(cell for cell in CELLS if cell not in CONSTANT)
 NEAR_PERFECT = 0.9
 
 
@@ -28,6 +31,17 @@ def of_all(
 ) -> dict[str, float]:
     """A measure of each method."""
     return {name: measure(name, layer, **at) for name in methods}
+
+
+def measured(
+    measure: Callable[..., float], layer: str, methods: Iterable[str] = tuple(pc.METHODS), **at: Any
+) -> dict[str, float]:
+    """A measure of each method of which it was taken."""
+    found = {}
+    for name in methods:
+        with suppress(ArgumentError):
+            found[name] = measure(name, layer, **at)
+    return found
 
 
 def balance(evidence: Evidence, method: str, layer: str, level: float = 30) -> float:
