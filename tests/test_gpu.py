@@ -12,6 +12,7 @@ import pixelcert as pc
 from pixelcert.models.fused_convolution import FusedConvolution, fuse
 from pixelcert.models.tuned import tuned
 from pixelcert.plan import Plan
+from pixelcert.ranking import Ranking
 from pixelcert.sampling import Subject, sample_each
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -117,6 +118,13 @@ def test_compiled_networks_give_the_same_votes_but_for_rounding(resnet):
     compiled = pc.sample(explainer, image, 3, n=60, tau=None, compile=True)
     assert (eager.provenance.compiled, compiled.provenance.compiled) == (False, True)
     assert np.abs(eager.ones - compiled.ones).mean() < 3
+
+
+def test_nan_is_ranked_first_whatever_its_sign():
+    maps = torch.randn(4, 500, generator=torch.Generator().manual_seed(0))
+    maps[:, ::5] = -torch.tensor(torch.nan)
+    slow, fast = (Ranking.of(each, (25.0, 5.0), "signed", "rank").count().cpu() for each in (maps, maps.cuda()))
+    assert torch.equal(slow, fast)
 
 
 def test_flags_are_left_as_they_were(resnet):

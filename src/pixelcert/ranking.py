@@ -124,7 +124,8 @@ def _ranked_values(maps: Tensor, sign: Sign) -> Tensor:
 def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tensor:
     """Each row from its greatest value down, NaN first; on a CPU only as far as the bounds of a few levels need."""
     if values.device.type != "cpu":
-        return values.sort(dim=1, descending=True).values
+        plain = values.masked_fill(values.isnan(), torch.nan)  # one with a sign would come last on some GPUs
+        return plain.sort(dim=1, descending=True).values
     array, last = values.numpy(), values.shape[1] - 1  # NumPy's are vectorised, and torch's carry the indices along
     if len(sizes) > _FEW or bool(nans.any()):
         return torch.from_numpy(np.sort(array, axis=1)).flip(1)
