@@ -156,6 +156,18 @@ def test_a_convolution_with_a_hook_is_left_alone():
         torch.testing.assert_close(fuse(net)(INPUTS), net(INPUTS))
 
 
+def test_a_convolution_that_was_patched_is_left_alone():
+    class Patched(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.relu(self.one(x))
+
+    net = Patched()
+    own = net.one.forward
+    net.one.forward = lambda x: own(x).clamp(max=0.1)
+    with torch.no_grad():
+        torch.testing.assert_close(fuse(net)(INPUTS), net(INPUTS))
+
+
 def test_a_relu_with_a_hook_is_left_alone():
     class Hooked(Net):
         def forward(self, x: Tensor) -> Tensor:

@@ -101,9 +101,14 @@ def _is_relu(node: fx.Node, net: fx.GraphModule) -> bool:
 
 
 def _module(node: Any, net: fx.GraphModule, kind: type[nn.Module]) -> Any:
-    """The module that a node calls, if it is of just this kind and has no hooks."""
+    """The module that a node calls, if it is of just this kind and as it came: no hooks, nothing of its own."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = net.get_submodule(str(node.target))
-    hooked = module._forward_hooks or module._forward_pre_hooks
-    return module if type(module) is kind and not hooked else None
+    return module if type(module) is kind and is_as_it_came(module) else None
+
+
+def is_as_it_came(module: nn.Module) -> bool:
+    """Whether a module computes what its class does: it has no hooks and was not patched."""
+    patched = vars(module).keys() & {"forward", "_conv_forward"}
+    return not (module._forward_hooks or module._forward_pre_hooks or patched)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, fx, nn
 
-from .fused_convolution import ADDITIONS, RELUS
+from .fused_convolution import ADDITIONS, RELUS, is_as_it_came
 from .split import cut_at
 
 _POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
@@ -126,7 +126,7 @@ def _through_function(function: Any, reaches: list[Reach]) -> Reach | None:
 
 def _through(module: nn.Module, reach: Reach) -> Reach | None:
     """The reach behind a module; None if it is not one of torch's own, as they come."""
-    if module._forward_hooks or module._forward_pre_hooks or vars(module).keys() & {"forward", "_conv_forward"}:
+    if not is_as_it_came(module):
         return None
     if type(module) in _POINTWISE:
         return reach
