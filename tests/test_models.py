@@ -604,6 +604,46 @@ def test_untraceable_network_is_split_by_hooks() -> None:
     assert not any(module._forward_hooks for module in model.net.modules())
 
 
+class Suspicious(Tiny):
+    """Takes another way for what is no tensor, as a trace is not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if isinstance(x, Tensor) else super().forward(x) * 2 - 1
+
+
+def test_a_trace_that_takes_another_way_than_images_is_not_used() -> None:
+    model = pc.Classifier(Suspicious(), HALF, HALF, size=16)
+    features, head = model.split("conv")
+    assert_same(head(features(images())), model(images()))
+    assert model.linear_head("conv") is None
+    assert tiny().linear_head("conv") is not None
+
+
+def test_memory_that_runs_out_in_a_trial_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny()
+
+    def full(given: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(model.net, "forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        model.local_parts("input")
+
+
+def test_what_a_head_computes_is_asked_again_when_its_weights_change() -> None:
+    class Clipped(Tiny):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(self.pool(torch.relu(self.conv(x))).flatten(1))
+
+    model = pc.Classifier(Clipped(), HALF, HALF, size=16)
+    weights = model.net.fc.weight.detach().clone()
+    with torch.no_grad():
+        model.net.fc.weight.zero_()
+        model.linear_head("conv")  # all heads look alike now
+        model.net.fc.weight.copy_(weights)
+    assert model.linear_head("conv") is None
+
+
 def test_hooked_split_explains_like_a_traced_one() -> None:
     hooked, traced = (pc.Classifier(kind, HALF, HALF, size=16) for kind in (Branching(), Tiny()))
     hooked.net.load_state_dict(traced.net.state_dict())

@@ -152,7 +152,16 @@ class Classifier:
         """The network's graph in two at `layer`; None at the input, and where it cannot be traced."""
         if layer == "input":
             return None
-        return self.recall(("graph", layer), lambda: split_at(self.net, self.final if layer == "final" else layer))
+        return self.recall(("graph", layer), lambda: self._trace(layer))
+
+    def _trace(self, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
+        """A trace follows one way through the network's code, which must be the one that images take."""
+        if (traced := split_at(self.net, self.final if layer == "final" else layer)) is None:
+            return None
+        body, head = traced
+        parts = Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
+        known = self.device.type == "meta" or self._agree(Classifier._split(self, "input"), parts, _SAME)
+        return traced if known else None
 
     def local_parts(self, layer: str) -> LocalParts:
         """What follows `layer`, beginning with parts whose places depend on places nearby alone, if it has such."""
@@ -176,6 +185,8 @@ class Classifier:
         image = any_image(self.channels, self.size, self.device)
         try:
             expected, answer = (split.head(split.features(image)).float() for split in (one, other))
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # cuDNN has no kernel for it, it answers no tensor, or does not take images of this size
             return False
         return close(answer, expected, share)
@@ -184,7 +195,7 @@ class Classifier:
         """The head after `layer`, if it is just average pooling and a linear layer."""
         if (traced := self._traced(layer)) is None:
             return None
-        return self.recall(("linear head", layer), lambda: find_linear_head(traced[1]))
+        return self.recall(("linear head", layer), lambda: find_linear_head(traced[1]), values=True)
 
     def linear_layers(self, layer: str) -> list[nn.Linear]:
         """The linear layers after `layer`, if only ReLUs and pooling lie between them; [] otherwise."""
