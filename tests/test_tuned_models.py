@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -772,6 +774,28 @@ def classifier_like(model: pc.Classifier) -> pc.Classifier:
     return pc.Classifier(copy.deepcopy(model.net), mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), size=SIZE)
 
 
+@pytest.mark.parametrize("newer", ["cuda.matmul", "cudnn.conv", "cudnn"])
+def test_whoever_sets_tf32_in_the_newer_way_loses_nothing(newer):
+    """torch then refuses to read the older flags. In a process of its own, since it does not forget."""
+    script = f"""
+import torch, pixelcert as pc
+from pixelcert.models.tuned import tuned
+from pixelcert.tf32 import tf32, tf32_allowed
+if not hasattr(torch.backends.cuda.matmul, "fp32_precision"): raise SystemExit
+torch.backends.{newer}.fp32_precision = "ieee"
+before = tf32_allowed()
+with tf32(True):
+    assert tf32_allowed() == (True, True)
+    with tf32(False):
+        assert tf32_allowed() == (False, False)
+assert tf32_allowed() == before
+model = pc.load_model("resnet18", None, "cpu")
+assert not any("BatchNorm" in type(module).__name__ for module in tuned(model).net.modules())
+pc.method("lrp", model, "input")(torch.rand(1, 3, 224, 224), torch.tensor([1]))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 # ── Compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -798,3 +822,15 @@ def test_compiled_copies_run_compiled_halves_alone(layer, monkeypatch):
     assert len(ran) == (2 if layer == "input" else 1)  # before a linear head the head is not run
     assert fast is not plain
     assert fast.model is not plain.model
+
+
+def test_each_network_is_compiled_under_code_of_its_own(monkeypatch):
+    """torch compiles one piece of code for so many networks and no more."""
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    for _ in range(2):
+        model = NETWORKS["resnet"]()
+        assert_close(tuned(model, compiled=True)(IMAGES), model(IMAGES))
+        tuned(model, compiled=True).split("final")
+    codes = [function.__code__ for function in compiled]
+    assert len(codes) == len({id(code) for code in codes}) == 4

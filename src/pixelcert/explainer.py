@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .errors import ArgumentError, ExplainerError
+from .tf32 import tf32_allowed
 
 # Images of 224 × 224 × 3 that go through the network at once: a CPU's cache holds few, a GPU is filled by many.
 _BATCH = {"cpu": 16}
@@ -119,12 +120,12 @@ def own_precision(explainer: Any, device: torch.device) -> str:
     """The number format of the explainer's model as it is, and where torch may round it further."""
     parameters = getattr(getattr(_model_of(explainer), "net", None), "parameters", tuple)
     dtype = next((str(value.dtype).removeprefix("torch.") for value in parameters()), "float32")
-    tf32 = device.type == "cuda" and dtype == "float32"
+    convolutions, products = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
     rounding = [
         name
         for name, on in (
-            ("tf32 convolutions", tf32 and torch.backends.cudnn.allow_tf32),
-            ("tf32 products", tf32 and torch.backends.cuda.matmul.allow_tf32),
+            ("tf32 convolutions", convolutions),
+            ("tf32 products", products),
             ("autocast", torch.is_autocast_enabled(device.type)),
         )
         if on

@@ -18,6 +18,7 @@ from .errors import ArgumentError, ModelError
 from .explainer import Explainer, own_precision
 from .plan import check_choice
 from .provenance import Provenance
+from .tf32 import tf32
 
 Precision = Literal["auto", "float32", "tf32", "bfloat16"]
 Compile = bool | Literal["auto"]
@@ -75,14 +76,13 @@ def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
     if device.type != "cuda" or tuning.precision not in ("float32", "tf32", "bfloat16"):
         yield
         return
-    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, products.allow_tf32, cudnn.deterministic
+    cudnn = torch.backends.cudnn
+    before, cudnn.deterministic = cudnn.deterministic, True
     try:
-        cudnn.allow_tf32 = products.allow_tf32 = tuning.precision != "float32"
-        cudnn.deterministic = True
-        yield
+        with tf32(allowed=tuning.precision != "float32"):
+            yield
     finally:
-        cudnn.allow_tf32, products.allow_tf32, cudnn.deterministic = before
+        cudnn.deterministic = before
 
 
 def _choose_precision(explainer: Any, device: torch.device, precision: Precision, tunable: bool) -> str:

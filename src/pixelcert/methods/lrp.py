@@ -14,7 +14,8 @@ from ..explainer import Explanation
 from ..models.batch_norm_folding import Folding, fold_batch_norms
 from ..models.linear_head import LinearHead
 from ..models.split import as_maps
-from ..models.trial import close, unrounded
+from ..models.trial import close
+from ..tf32 import tf32
 from .base import Method
 from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
@@ -84,7 +85,7 @@ class LRP(Method):
         maps = torch.einsum("bc,bchw->bhw", weights, activations.to(weights))
         return Explanation(maps, logits)
 
-    @unrounded()
+    @tf32(allowed=False)
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
         """The head with its batch norms folded, under which it must still answer the same."""
         folding, expected = fold_batch_norms(head, activation)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor
 
@@ -13,18 +10,6 @@ def any_image(channels: int, size: int, device: torch.device) -> Tensor:
     """One image of noise."""
     generator = torch.Generator().manual_seed(0)
     return torch.rand(1, channels, size, size, generator=generator).to(device)
-
-
-@contextmanager
-def unrounded() -> Iterator[None]:
-    """While active, GPUs do not round float32 to TF32: two ways to compute a network differ much by that alone."""
-    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.allow_tf32, products.allow_tf32
-    try:
-        cudnn.allow_tf32 = products.allow_tf32 = False
-        yield
-    finally:
-        cudnn.allow_tf32, products.allow_tf32 = before
 
 
 def close(answer: Tensor, expected: Tensor, share: float) -> bool:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
+from ..tf32 import tf32
 from .batch_norm_folding import fold_modules
 from .classifier import Classifier
 from .fused_convolution import fuse
 from .local_parts import LocalParts
 from .split import Split
-from .trial import any_image, close, unrounded
+from .trial import any_image, close
 
 # How far a copy's logits may be from those of the network, as a share of the largest.
 _SAME = 1e-3
@@ -61,7 +63,7 @@ class TunedClassifier(Classifier):
     def _split(self, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
         plain = super()._split(layer, change)
         if self.compiled:
-            return Split(*map(torch.compile, plain))
+            return Split(*map(_compiled, plain))
         if self.fused and self._agree(plain, fused := super()._split(layer, fuse), _ROUNDED):
             return fused
         return plain
@@ -127,7 +129,16 @@ def _choose_layout(net: nn.Module, inputs: Tensor) -> torch.memory_format:
     return layout
 
 
-@unrounded()
+def _compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compiled under code of its own: of functions that share theirs, torch compiles the first few alone."""
+    if isinstance(function, FunctionType):
+        code, about = function.__code__.replace(), (function.__globals__, function.__name__, function.__defaults__)
+        function = FunctionType(code, *about, function.__closure__)
+    compiled: Callable[[Tensor], Tensor] = torch.compile(function)
+    return compiled
+
+
+@tf32(allowed=False)  # whose rounding would hide whether the two are the same
 @torch.no_grad()
 def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
     """A copy of `net` with its batch norms folded and nothing in place; just a copy where that changes what it answers.
@@ -143,6 +154,8 @@ def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
         expected, answer = (_logits(each(inputs.clone())) for each in (net, folded))
         if close(answer, expected, _SAME):
             return folded
+    except torch.OutOfMemoryError:
+        raise
     except Exception:  # the network's code may look for the batch norms that are gone, or for images of another size
         pass
     return copy.deepcopy(net).requires_grad_(False)
@@ -163,6 +176,8 @@ def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor) -> None:
 def _try_out(net: nn.Module, inputs: Tensor, name: str) -> None:
     try:
         net(inputs)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{name} cannot compute in {inputs.dtype} ({reason}): use precision='float32'.") from error
