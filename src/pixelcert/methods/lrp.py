@@ -100,5 +100,6 @@ def _check_values(logits: Tensor, expected: Tensor, share: float) -> None:
     if not close(logits, expected, share):
         raise ModelError(
             "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
-            "convolutions: use another method, or a network whose weights do not depend on the image."
+            "convolutions: use another method, a network whose weights do not depend on the image, or "
+            "precision='float32' where the network rounds roughly."
         )
