@@ -619,6 +619,15 @@ def test_a_trace_that_takes_another_way_than_images_is_not_used() -> None:
     assert tiny().linear_head("conv") is not None
 
 
+def test_a_network_that_does_not_take_its_size_is_traced_all_the_same() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16 * 16, 5)).eval()
+    model = pc.Classifier(net, HALF, HALF, final="1", size=32)
+    assert model.linear_layers("final") == [net[3]]
+    small = images()[..., :16, :16]
+    features, head = model.split("final")
+    assert_same(head(features(small)), model(small))
+
+
 def test_memory_that_runs_out_in_a_trial_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny()
 

@@ -155,13 +155,18 @@ class Classifier:
         return self.recall(("graph", layer), lambda: self._trace(layer))
 
     def _trace(self, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
-        """A trace follows one way through the network's code, which must be the one that images take."""
+        """A trace follows one way through the network's code, which must be the one that images take.
+
+        That cannot be tried of a network that does not take images of its `size`.
+        """
         if (traced := split_at(self.net, self.final if layer == "final" else layer)) is None:
             return None
         body, head = traced
+        whole = Classifier._split(self, "input")
         parts = Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
-        known = self.device.type == "meta" or self._agree(Classifier._split(self, "input"), parts, _SAME)
-        return traced if known else None
+        if self.device.type == "meta" or self._try_out(whole) is None:
+            return traced
+        return traced if self._agree(whole, parts, _SAME) else None
 
     def local_parts(self, layer: str) -> LocalParts:
         """What follows `layer`, beginning with parts whose places depend on places nearby alone, if it has such."""
@@ -179,17 +184,20 @@ class Classifier:
         same = found.parts and self._agree(whole, Split(whole.features, found.run), _SAME)
         return found if same else LocalParts((), whole.head)
 
-    @torch.no_grad()
     def _agree(self, one: Split, other: Split, share: float) -> bool:
         """Whether two splits answer the same, but for rounding: torch.fx does not see every way to write a network."""
-        image = any_image(self.channels, self.size, self.device)
+        expected, answer = self._try_out(one), self._try_out(other)
+        return expected is not None and answer is not None and close(answer, expected, share)
+
+    @torch.no_grad()
+    def _try_out(self, split: Split) -> Tensor | None:
+        """The logits of an image; None if cuDNN has no kernel, it answers no tensor, or takes images of other sizes."""
         try:
-            expected, answer = (split.head(split.features(image)).float() for split in (one, other))
+            return split.head(split.features(any_image(self.channels, self.size, self.device))).float()
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # cuDNN has no kernel for it, it answers no tensor, or does not take images of this size
-            return False
-        return close(answer, expected, share)
+        except Exception:  # whatever the network's code raises
+            return None
 
     def linear_head(self, layer: str) -> LinearHead | None:
         """The head after `layer`, if it is just average pooling and a linear layer."""
