@@ -141,8 +141,7 @@ class Classifier:
             net = change(self.net)
             return Split(self.normalise, lambda inputs: self._logits(net(inputs.clone())))  # it may work in place
         if traced := self._traced(layer):
-            body, head = map(change, traced)
-            return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
+            return self._joined(*map(change, traced))
         hooked = HookedSplit(self.net, self.final if layer == "final" else layer)
         return Split(
             lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
@@ -161,12 +160,15 @@ class Classifier:
         """
         if (traced := split_at(self.net, self.final if layer == "final" else layer)) is None:
             return None
-        body, head = traced
-        whole = Classifier._split(self, "input")
-        parts = Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
-        if self.device.type == "meta" or self._try_out(whole) is None:
+        expected = None if self.device.type == "meta" else self._try_out(Classifier._split(self, "input"))
+        if expected is None:
             return traced
-        return traced if self._agree(whole, parts, _SAME) else None
+        answer = self._try_out(self._joined(*traced))
+        return traced if answer is not None and close(answer, expected, _SAME) else None
+
+    def _joined(self, body: nn.Module, head: nn.Module) -> Split:
+        """Two halves of the network as a split."""
+        return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
 
     def local_parts(self, layer: str) -> LocalParts:
         """What follows `layer`, beginning with parts whose places depend on places nearby alone, if it has such."""
