@@ -402,21 +402,21 @@ def test_a_black_box_that_rounds_by_the_size_of_a_batch_is_not_refused():
     """As GPUs do, whose kernels depend on it."""
 
     def rounding(images: Tensor, targets: Tensor) -> Tensor:
-        return images[:, 0] + len(images) % 3 * 0.1 * torch.arange(images.shape[-1]).cos()
+        return images[:, 0] + (len(images) > 1) * 0.1 * torch.arange(images.shape[-1]).cos()
 
     assert len(list(sample_each(PLAN, rounding, SUBJECTS, batch_size=13))) == len(SUBJECTS)
 
 
-def test_a_black_box_is_called_twice_more_for_each_image_at_most_and_with_two_copies():
+def test_a_black_box_is_called_once_more_for_each_image_at_most():
     class Unvouched(Explainer):
         batch_independent = False
 
     explainer = Unvouched()
     assert_same(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=13)), alone())
-    assert explainer.sizes == [13, 2, 2] * 5
+    assert explainer.sizes == [13, 1] * 5
     explainer = Unvouched()
     list(sample_each(PLAN, explainer, SUBJECTS[:2], batch_size=5))
-    assert explainer.sizes == [5, 2, 2, 5, 5, 2, 2, 5, 5, 1]  # the last batch has one sample
+    assert explainer.sizes == [5, 1, 5, 5, 1, 5, 5, 1]  # the last batch has one sample
     explainer = Unvouched()
     list(sample_each(PLAN, explainer, SUBJECTS, batch_size=1))
     assert explainer.sizes == [1] * 65

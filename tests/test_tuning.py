@@ -440,7 +440,7 @@ def test_flags_are_set_while_the_explainer_runs_and_not_while_the_votes_are_look
     for _ in sample_each(Plan(n=10, levels=(50,)), watching, subjects, batch_size=7):
         assert active == []
     calls = [state for state in seen if state]
-    assert len(calls) == 5 + 6  # batches, and with the first samples of each image one beside another and beside itself
+    assert len(calls) == 5 + 3  # batches, and with the first samples of each image one image explained by itself
     assert set(map(len, calls)) == {1}
     assert calls[0] == [Tuning("float32")]
     assert len(seen) - len(calls) == 7  # every call of progress, once for each image in a batch

@@ -183,7 +183,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch
         targets[rows] = run.target
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-        _check_independence(explainer, images, targets, pieces, plan)
+        _check_independence(explainer, images, targets, maps, pieces, plan)
     plans = [votes.plan for votes in pieces[0].run.votes]
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
@@ -220,25 +220,29 @@ def _wait(batch: _Batch) -> None:
 
 
 def _check_independence(
-    explainer: Explainer, images: Tensor, targets: Tensor, pieces: list[_Piece], plan: Plan
+    explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, pieces: list[_Piece], plan: Plan
 ) -> None:
     """Refuse maps that depend on the rest of the batch: their votes would not be independent.
 
     Only gross dependence shows, and only for explainers that do not vouch for themselves (`Method` does). One that
-    draws random numbers of its own differs from call to call, and cannot be checked. An image beside another is
-    compared with the image beside itself: a GPU rounds otherwise in a batch of another size.
+    draws random numbers of its own differs from call to call, and cannot be checked. An image that has another map by
+    itself is looked at among copies of itself: a GPU rounds otherwise in a batch of another size.
     """
     if len(images) == 1 or getattr(explainer, "batch_independent", False) or all(p.samples.start for p in pieces):
         return
 
-    def votes(*rows: int) -> Tensor:
-        maps = explain(explainer, images[list(rows)], targets[list(rows)]).maps[:1]
-        return Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule).count()
+    def votes(some: Tensor) -> Tensor:
+        return Ranking.of(some[:1].flatten(1), plan.levels, plan.sign, plan.rule).count()
+
+    def among(copies: int) -> Tensor:
+        first = torch.zeros(copies, dtype=torch.long, device=images.device)
+        return votes(explain(explainer, images[first], targets[first]).maps)
 
     def differ(first: Tensor, second: Tensor) -> bool:
         return float((first != second).float().mean()) > 0.01
 
-    if differ(once := votes(0, 0), votes(0, -1)) and not differ(once, votes(0, 0)):
+    found, size = votes(maps), len(images)
+    if differ(among(1), found) and differ(copied := among(size), found) and not differ(copied, among(size)):
         raise ExplainerError(
             "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
             "explain each image by itself (is a network in training mode?), or use batch_size=1."
