@@ -79,6 +79,7 @@ def test_fused_convolutions_answer_what_plain_ones_do(resnet, dtype):
 
 @pytest.mark.parametrize("layer", ["input", "final"])
 @pytest.mark.parametrize("name", [name for name in pc.METHODS if name not in ("rise", "occlusion")])
+@pytest.mark.filterwarnings("ignore:every map was constant")  # of gradients before average pooling
 def test_methods_repeat_themselves_and_hardly_depend_on_precision_or_device(resnet, name, layer):
     (image,) = some_images(1, 96)
     params = {"relu": False} if "relu" in pc.METHODS[name].parameters() else {}
