@@ -30,9 +30,10 @@ def edges(image: Tensor) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
-    parser.add_argument("--weights", required=True)
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--weights", default="DEFAULT")
     options = parser.parse_args()
-    model = pc.load_model("resnet18", options.weights)
+    model = pc.load_model(options.model, options.weights)
     for file in options.images:
         image = pc.load_image(file)
         edge = edges(image)
