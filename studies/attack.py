@@ -2,8 +2,8 @@
 
     python -m studies.attack studies/reproduction.toml
 
-Certifies four explanations with `pixelcert certify` and attacks them with `pixelcert attack`, which takes options that
-are not known here. The votes and attack.json lie in a folder `attack` beside the study file.
+Certifies three methods with `pixelcert certify` and attacks them with `pixelcert attack`, which takes options that are
+not known here. The votes and attack.json lie in a folder `attack` beside the study file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from pathlib import Path
 import pixelcert as pc
 from pixelcert.study.resolved import Resolved, image_folder
 
-MODEL, LEVEL = "resnet18", 25
-ATTACKED = (("grad_cam", "final"), ("layer_cam", "final"), ("rise", "final"), ("gb", "input"))
+MODEL, METHODS, LAYER, LEVEL = "resnet18", ("grad_cam", "layer_cam", "rise"), "final", 25
 
 
 def main() -> None:
@@ -33,10 +32,10 @@ def main() -> None:
 
 
 def attack(photographs: list[Path], model: tuple[str | Path, ...], out: Path, *more: str) -> None:
-    for method, layer in ATTACKED:
-        options = ("--method", method, "--layer", layer, "-K", str(LEVEL), "--out", out, "--no-picture")
+    for method in METHODS:
+        options = ("--method", method, "--layer", LAYER, "-K", str(LEVEL), "--out", out, "--no-picture")
         _pixelcert("certify", *photographs, *model, *options).check_returncode()
-    votes = [out / f"{file.stem}-{method}-{layer}.safetensors" for method, layer in ATTACKED for file in photographs]
+    votes = [out / f"{file.stem}-{method}-{LAYER}.safetensors" for method in METHODS for file in photographs]
     attacks = _pixelcert("attack", *votes, *model, *more, "--json", stdout=subprocess.PIPE)
     if attacks.stdout:  # also where the exit code tells of a broken certificate
         (out / "attack.json").write_bytes(attacks.stdout)

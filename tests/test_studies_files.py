@@ -83,7 +83,7 @@ def test_gradients_at_the_final_layer_differ_by_rounding_alone(monkeypatch, caps
 
 def test_attack_leaves_what_the_tables_read(tmp_path, monkeypatch):
     """On the embedded model and photograph, with few steps and copies."""
-    monkeypatch.setattr(attack, "ATTACKED", (("grad_cam", "final"),))
+    monkeypatch.setattr(attack, "METHODS", ("grad_cam",))
     few = ("--steps", "1", "--draws", "2", "-n", "40", "--radius", "0.1")
     attack.attack(photographs(("coffee.png",)), ("--model", "efficientnet_lite0"), tmp_path / "attack", *few)
     (summary,) = attacks(tmp_path)["summary"]
