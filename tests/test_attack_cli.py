@@ -17,7 +17,7 @@ from PIL import Image
 from small_networks import small_model
 
 import pixelcert as pc
-from pixelcert.attacks import campaign, summarise
+from pixelcert.attacks import campaign, choose_pixels, summarise
 from pixelcert.attacks.commands import BROKEN
 from pixelcert.attacks.outcome import Outcome
 from pixelcert.cli import main
@@ -112,6 +112,29 @@ def test_perturbations_and_pictures_go_to_a_folder(attack, file, tmp_path):
     assert written == {"cat-attack.safetensors", "cat-attack.png"}
 
 
+def test_single_pixels_are_attacked_one_by_one_and_added_up(attack, file, votes, tmp_path):
+    run = attack(file, "--model", MODEL, *QUICK, "--pixels", 2, "--seed", 4, "--out", "attacked", "--json")
+    printed = json.loads(run.out)
+    chosen = [tuple(one["pixel"]) for one in printed["attacks"]]
+    assert chosen == choose_pixels(votes.certify(), None, 2, seed=4) != choose_pixels(votes.certify(), None, 2, seed=0)
+    assert {path.name for path in (tmp_path / "attacked").iterdir()} == {
+        f"cat-{row}-{column}-attack.safetensors" for row, column in chosen
+    }
+    (together,) = printed["summary"]
+    assert together["pixels"]["certified in"] + together["pixels"]["certified out"] == 2
+    assert together["pixels"]["abstaining"] == 2
+    against = {row["change"]: row["groups"]["abstaining"]["pixels"] for row in together["rows"]}
+    assert against == {"none": 2, "random": 2, "certified": 0, "abstaining": 2}
+
+
+def test_a_verdict_names_its_pixel(attack, file, votes):
+    run = attack(file, "--model", MODEL, *QUICK, "--pixels", 1)
+    for row, column in choose_pixels(votes.certify(), None, 1):
+        assert f"Flipped pixels: cat.png at {row}, {column}, grad_cam at final, K = 25 %" in run.out
+        assert f"cat.safetensors at {row}, {column}: holds: " in run.out
+    assert "with confidence 99.9 %, for each pixel." in " ".join(run.out.split())
+
+
 def test_a_broken_certificate_has_an_exit_code_of_its_own(attack, file, monkeypatch):
     monkeypatch.setattr(Outcome, "broken", 7)
     run = attack(file, "--model", MODEL, *QUICK)
@@ -140,6 +163,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
         (("--radius", 0), "radii holds 0.0, which is not above 0"),
         (("--radius", -0.1), "radii holds -0.1"),
         (("-K", 7), "level 7 is not in the certificate: choose one of 50, 25, 10."),
+        (("--pixels", 0), "pixels=0 is not a number of pixels: use a whole number from 1."),
         (("-n", 10), "samples=10 cannot prove a flip"),
         (("--tau", 0.9), "n=100 samples cannot certify any"),
         (("--correction", "hochberg"), "correction='hochberg' is not known"),
@@ -177,9 +201,10 @@ def test_options_are_refused_before_a_model_is_loaded(attack, file, monkeypatch,
 
 
 @pytest.mark.usefixtures("no_sampling")
-def test_a_result_whose_name_is_too_long_is_refused(attack, votes, tmp_path):
-    file = votes.save(tmp_path / f"{'a' * 230}.safetensors")
-    run = attack(file, "--model", MODEL, "--out", "attacked")
+@pytest.mark.parametrize(("length", "options"), [(230, ()), (224, ("--pixels", 1))])
+def test_a_result_whose_name_is_too_long_is_refused(attack, votes, tmp_path, no_sampling, length, options):
+    file = votes.save(tmp_path / f"{'a' * length}.safetensors")
+    run = attack(file, "--model", MODEL, "--out", "attacked", *options)
     assert run.code == 1
     assert "name too long): choose a shorter name." in run.said
 

@@ -16,7 +16,7 @@ import pixelcert as pc
 from pixelcert.attacks import smooth_relu, surrogate
 from pixelcert.attacks.aim import Aim
 from pixelcert.attacks.ball import Ball
-from pixelcert.attacks.gradients import Pathwise, Stein
+from pixelcert.attacks.gradients import Pathwise, Stein, reach_of
 from pixelcert.attacks.smooth_relu import smooth_relus
 from pixelcert.attacks.surrogate import surrogate_of
 from pixelcert.explainer import explain
@@ -82,6 +82,50 @@ def test_gradients_agree_with_the_closed_form(kind, aim):
     assert cosine(found.flatten().double().numpy(), -world.slope(weights)) > least
     if kind == "stein":  # unbiased, so its length is right too
         assert float(found.norm()) == pytest.approx(np.linalg.norm(world.slope(weights)), rel=0.1)
+
+
+def itself(images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Every pixel of the map hangs on its own value alone, but for the threshold."""
+    return images[:, 0]
+
+
+def test_votes_from_nearby_are_a_better_guide_where_nothing_else_matters():
+    """To lose its place among the highest values, a pixel has to become darker, and one outside brighter."""
+    image = snap(torch.linspace(0.4, 0.6, 784).view(1, 28, 28))
+    images, plan = noisy(image, SIGMA, 4, range(200)), Plan(sigma=SIGMA, levels=(50,))
+    labels = (image.flatten() > 0.5).to(torch.int8)
+    aim, maps = Aim(labels, 50, plan), explain(itself, images, 0).maps
+    true = -(2 * labels - 1).double().numpy()
+
+    def found(reach: int | None) -> float:
+        slope = Stein(aim, itself, 0, reach).descent(image, images, maps, torch.ones(784))
+        return cosine(slope.flatten().double().numpy(), true)
+
+    assert found(0) > 0.95
+    assert found(0) > found(1) > found(5) > found(27) > 0.1  # the last takes the votes of all
+
+
+def test_without_a_reach_every_vote_counts_for_every_value(aim):
+    world = Distances(margins())
+    images, weights = noisy(IMAGE, SIGMA, 5, range(40)), torch.rand(64, generator=torch.Generator().manual_seed(0))
+    maps = explain(world, images, 0).maps
+    everywhere, nearby = (Stein(aim, world, 0, reach).descent(IMAGE, images, maps, weights) for reach in (None, 7))
+    torch.testing.assert_close(everywhere, nearby)  # cells are single pixels in so small an image
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "expected"),
+    [
+        ("gb", "input", 2),
+        ("lrp", "input", 2),
+        ("gb", "final", None),
+        ("rise", "input", None),
+        ("occlusion", "input", None),
+    ],
+)
+def test_at_the_input_votes_hang_on_what_is_near(name, layer, expected):
+    assert reach_of(pc.method(name, model("resnet"), layer)) == expected
+    assert reach_of(Distances(margins())) is None
 
 
 def test_votes_near_one_half_weigh_most(aim):

@@ -15,9 +15,10 @@ import pytest
 import torch
 from attack_world import IMAGE, SIGMA, Distances, Votes, margins
 from scipy.stats import norm
+from small_networks import small_model
 
 import pixelcert as pc
-from pixelcert.attacks import attack_certificate, campaign
+from pixelcert.attacks import attack_certificate, campaign, choose_pixels
 from pixelcert.attacks.effort import Effort
 from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before
 from pixelcert.certificate import Certificate
@@ -119,6 +120,72 @@ def test_the_attack_goes_nearly_as_far_as_any_could(outcome):
     world, attempt = Distances(margins()), find(outcome, "abstaining", 1)
     moved = world.margins(IMAGE) - world.margins(IMAGE + torch.from_numpy(attempt.delta))
     assert moved[FRAGILE].min() > 0.9 * outcome.certificate.radius
+
+
+@pytest.mark.parametrize(
+    ("layer", "asked", "taken", "reach"),
+    [("input", "auto", "stein", 2), ("input", "pathwise", "pathwise", None), ("final", "auto", "pathwise", None)],
+)
+def test_at_the_input_votes_lead_the_way_unless_surrogates_are_asked_for(layer, asked, taken, reach):
+    explainer = pc.method("ixg", small_model("resnet"), layer)
+    image = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(0))
+    votes = pc.sample(explainer, image, 3, n=30, levels=(50,), tau=None)
+    prepared = campaign.prepare(votes.certify(tau=0.55), explainer, image, samples=60, gradient=asked)
+    for gradient in prepared._gradients.values():
+        assert gradient.name == taken
+        assert getattr(gradient, "reach", None) == reach
+
+
+def test_a_pixel_alone_is_flipped_as_soon_as_any_change_can(certificate):
+    """Its boundary is 0.04 away; a change twice as long, well aimed, is proven. No other pixel is counted."""
+    alone = attack_certificate(certificate, Distances(margins()), IMAGE, pixel=(0, 0), radii=(0.035, 0.08), **QUICK)
+    assert [one.change for one in alone.attempts] == ["none", "random", "abstaining", "random", "abstaining"]
+    before, after = alone.attempts[2], alone.attempts[4]
+    assert flipped(alone, after) == [0]
+    assert flipped(alone, before) == []
+    assert alone.toll(after, "abstaining")[:3] == (1, 1, 1)
+    assert alone.toll(after, "certified in").pixels == alone.toll(after, "certified out").pixels == 0
+    assert alone.votes_against_needed == votes_against_needed(QUICK["samples"], 0.5, 0.001, 5)  # hypotheses
+    assert alone.as_dict()["pixel"] == (0, 0)
+
+
+def test_a_certified_pixel_alone_holds_inside_the_radius_and_falls_beyond(certificate):
+    alone = attack_certificate(certificate, Distances(margins()), IMAGE, pixel=(0, 1), radii=(0.1, 0.25), **QUICK)
+    inside, beyond = (one for one in alone.attempts if one.change == "certified")
+    assert alone.inside(inside)
+    assert alone.broken == 0
+    assert (flipped(alone, inside), flipped(alone, beyond)) == ([], [1])
+    assert alone.votes_against_needed_to_abstain == votes_against_needed(QUICK["samples"], 0.75, 0.001, 5)
+    lying = dataclasses.replace(certificate, tau=0.97)  # and so R = 0.28, where the pixel's boundary is 0.17 away
+    caught = attack_certificate(lying, Distances(margins()), IMAGE, pixel=(0, 1), radii=(0.25,), **QUICK)
+    assert caught.broken == 1
+
+
+def test_pixels_are_the_weakest_certified_and_any_that_abstain(make_votes):
+    ones = np.full((4, 5), 500)  # of 1000: no majority
+    ones[0], ones[1] = [999, 960, 980, 970, 1000], [600, 700, 650, 560, 530]
+    votes = make_votes((50,), (4, 5), 1000, ones=ones[None])
+    certificate = votes.certify()
+    chosen = choose_pixels(certificate, None, 2)
+    assert chosen[:2] == [(0, 1), (0, 3)]
+    assert {row for row, _ in chosen[2:]} == {1}
+    assert len(set(chosen)) == 4
+    assert chosen == choose_pixels(certificate, None, 2)
+    assert sorted(choose_pixels(certificate, None, 100)) == [(row, column) for row in (0, 1) for column in range(5)]
+    drawn = {tuple(choose_pixels(certificate, None, 2, seed)[2:]) for seed in range(20)}
+    assert len(drawn) > 5
+
+
+def test_pixels_that_are_not_there_are_refused(certificate, make_votes):
+    with pytest.raises(pc.ArgumentError, match=r"pixel 8, 0 is not in a map of 8 × 8"):
+        attack_certificate(certificate, Distances(margins()), IMAGE, pixel=(8, 0))
+    with pytest.raises(pc.ArgumentError, match=r"pixel 0, -1 is not in a map"):
+        attack_certificate(certificate, Distances(margins()), IMAGE, pixel=(0, -1))
+    with pytest.raises(pc.ArgumentError, match=r"pixels=0 is not a number of pixels.*from 1"):
+        choose_pixels(certificate, None, 0)
+    undecided = make_votes((50,), (4, 5), 1000, ones=np.full((1, 4, 5), 500)).certify()
+    with pytest.raises(pc.ArgumentError, match="at level 50 no pixel has a majority"):
+        choose_pixels(undecided, None, 1)
 
 
 def test_perturbations_are_small_and_leave_an_image(outcome):

@@ -27,9 +27,10 @@ from ..tuning import Precision
 from ..votes import Votes
 from .aim import Aim
 from .ball import Ball
+from .choice import check_pixel, choose_level
 from .effort import Effort
-from .gradients import Gradient, gradient_for
-from .outcome import Attempt, Outcome, labels_before
+from .gradients import Gradient, Pathwise, Stein, reach_of
+from .outcome import Attempt, Outcome, Pixel, labels_before
 from .pgd import descend
 from .surrogate import Surrogate, surrogate_of
 
@@ -57,6 +58,7 @@ def attack_certificate(
     image: Tensor | NDArray[np.floating],
     *,
     level: float | None = None,
+    pixel: Pixel | None = None,
     radii: Sequence[float] | None = None,
     progress: Progress | None = None,
     **effort: Any,
@@ -70,11 +72,12 @@ def attack_certificate(
     Args:
         certificate: what is attacked. `explainer` and `image` are those that it is about, and are checked.
         level: K in percent; by default the middle one.
+        pixel: row and column, from 0, of a pixel that is attacked alone; by default all are attacked together.
         radii: ℓ2 norms that the perturbations stay just below, in units of pixels in [0, 1]; by default R, 2R, 4R, 8R.
         progress: called with (noisy copies explained, planned) as they are done.
         effort: steps, draws, samples, gradient, seed and batch_size, those of `Effort`.
     """
-    campaign = prepare(certificate, explainer, image, level=level, radii=radii, **effort)
+    campaign = prepare(certificate, explainer, image, level=level, pixel=pixel, radii=radii, **effort)
     return campaign.run(progress or (lambda done, planned: None))
 
 
@@ -84,33 +87,25 @@ def prepare(
     image: Tensor | NDArray[np.floating],
     *,
     level: float | None = None,
+    pixel: Pixel | None = None,
     radii: Sequence[float] | None = None,
     **effort: Any,
 ) -> Campaign:
     """The attacks that `attack_certificate` makes, checked and not begun."""
     campaign = Campaign(
         certificate,
-        _choose_level(certificate, level),
+        choose_level(certificate, level),
         explainer,
         _check_same(certificate.votes, explainer, image),
         _check_radii(certificate, radii),
         Effort(**effort),
+        check_pixel(certificate, pixel),
     )
     campaign.check()
     return campaign
 
 
 # ── At the door ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _choose_level(certificate: Certificate, level: float | None) -> float:
-    """`level` if it is certified, the middle one by default."""
-    if level is None:
-        return sorted(certificate.levels, reverse=True)[len(certificate.levels) // 2]
-    if level not in certificate.levels:
-        known = ", ".join(map(str, certificate.levels))
-        raise ArgumentError(f"level {level:g} is not in the certificate: choose one of {known}.")
-    return certificate.levels[certificate.levels.index(level)]  # 10 where 10.0 was asked for
 
 
 def _check_radii(certificate: Certificate, radii: Sequence[float] | None) -> tuple[float, ...]:
@@ -155,11 +150,13 @@ class Campaign:
     clean: Tensor  # (C, H, W), on the noise's grid
     radii: tuple[float, ...]
     effort: Effort
+    pixel: Pixel | None = None  # attacked alone
 
     def check(self) -> None:
         """Refuse what could only end in nothing: no pixels, no gradient, or too few samples to prove a flip."""
         if not self._aims:
-            raise ArgumentError(f"level {self.level} has no pixel with a majority: there is nothing to flip.")
+            whose = "no pixel has a" if self.pixel is None else "pixel {}, {} has no".format(*self.pixel)
+            raise ArgumentError(f"at level {self.level} {whose} majority: there is nothing to flip.")
         if self._surrogate is None and self.effort.gradient == "pathwise":
             raise ArgumentError(
                 f"gradient='pathwise' needs maps that can be differentiated, and those of "
@@ -185,7 +182,8 @@ class Campaign:
                 found[change] = self._descend(change, ball, found[change], work)
                 attempts.append(self._judge(change, radius, found[change], work))
         name = next(iter(self._gradients.values())).name
-        return Outcome(self.certificate, self.level, self.effort.samples, name, self.effort.seed, tuple(attempts))
+        settings = (self.effort.samples, name, self.effort.seed)
+        return Outcome(self.certificate, self.level, *settings, tuple(attempts), self.pixel)
 
     def _descend(self, change: str, ball: Ball, before: Tensor, work: _Work) -> Tensor:
         """From what was found at a smaller radius, stretched to this one."""
@@ -230,7 +228,7 @@ class Campaign:
 
     @cached_property
     def _labels(self) -> NDArray[np.int8]:
-        return labels_before(self.certificate, self.level)
+        return labels_before(self.certificate, self.level, self.pixel)
 
     @cached_property
     def _aims(self) -> dict[str, Aim]:
@@ -246,15 +244,20 @@ class Campaign:
 
     @cached_property
     def _surrogate(self) -> Surrogate | None:
-        if self.effort.gradient == "stein":
+        """None where votes are the better guide: at the input the slopes of surrogates are mostly noise."""
+        near = reach_of(self.explainer) is not None
+        if self.effort.gradient == "stein" or (self.effort.gradient == "auto" and near):
             return None
         return surrogate_of(self.explainer, self.clean, self._target)
 
     @cached_property
     def _gradients(self) -> dict[str, Gradient]:
-        return {
-            name: gradient_for(aim, self._surrogate, self.explainer, self._target) for name, aim in self._aims.items()
-        }
+        return {name: self._gradient(aim) for name, aim in self._aims.items()}
+
+    def _gradient(self, aim: Aim) -> Gradient:
+        if self._surrogate is not None:
+            return Pathwise(aim, self._surrogate)
+        return Stein(aim, self.explainer, self._target, reach_of(self.explainer))
 
     @property
     def _planned(self) -> int:

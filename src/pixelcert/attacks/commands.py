@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..methods import Method
     from ..models import Classifier
     from ..votes import Votes
-    from .outcome import Outcome
+    from .outcome import Outcome, Pixel
 
 INTERRUPTED, BROKEN = 130, 3
 HELP = (
@@ -38,6 +38,9 @@ def attack(
         list[Path] | None, typer.Option(help="The photograph, where votes do not hold it exactly; may be repeated.")
     ] = None,
     level: Annotated[float | None, typer.Option("-K", "--level", help="K in percent; default: the middle.")] = None,
+    pixels: Annotated[
+        int | None, typer.Option(help="Attack so many of each kind alone; default: all pixels together.")
+    ] = None,
     radius: Annotated[
         list[float] | None, typer.Option(help="ℓ2 size of the changes; may be repeated. Default: R, 2R, 4R, 8R.")
     ] = None,
@@ -61,6 +64,7 @@ def attack(
         from ..named_model import check_model_options, load_named_model
         from ..votes import Votes
         from .campaign import prepare
+        from .choice import choose_pixels
         from .display import Finished, show_outcomes
 
         loaded = [Votes.load(file) for file in votes]
@@ -70,23 +74,25 @@ def attack(
                 certificates.append(one.certify(tau, alpha, correction=correction))  # type: ignore[arg-type]
         check_model_options(weights, device)
         _check_images(loaded, image or ())
-        places = _places(votes, out)
+        _check_places(votes, loaded, pixels is not None, out)
         load = cache(lambda name: load_named_model(name, weights, device))
         asked: Any = {"level": level, "radii": radius, "batch_size": batch_size, **effort}
-        campaigns = [
-            prepare(one, _explainer(one.votes, model, load), _photograph(one.votes, image or ()), **asked)
-            for one in certificates
-        ]
+        campaigns = []
+        for file, certificate in zip(votes, certificates, strict=True):
+            about = certificate.votes
+            explainer, photograph = _explainer(about, model, load), _photograph(about, image or ())
+            alone = [None] if pixels is None else choose_pixels(certificate, level, pixels, seed)
+            campaigns += [(file, prepare(certificate, explainer, photograph, pixel=pixel, **asked)) for pixel in alone]
 
     finished: list[Finished] = []
     with terminal.progress("noisy copies") as track:
-        for file, campaign, place in zip(votes, campaigns, places, strict=True):
+        for file, campaign in campaigns:
             try:
-                outcome = campaign.run(track(file.stem))
+                outcome = campaign.run(track(_name_of(file, campaign.pixel)))
             except KeyboardInterrupt:
-                terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(votes)} were done.")
+                terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(campaigns)} were done.")
                 raise typer.Exit(INTERRUPTED) from None
-            finished.append(Finished(outcome, file, _write(outcome, place)))
+            finished.append(Finished(outcome, file, _write(outcome, file, out)))
     show_outcomes(finished, as_json)
     if any(one.outcome.broken for one in finished):
         raise typer.Exit(BROKEN)
@@ -132,28 +138,34 @@ def _photograph(votes: Votes, files: Sequence[Path]) -> Tensor:
     raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
 
 
-def _places(votes: Sequence[Path], out: Path | None) -> list[Path | None]:
-    """Where each result goes, without its suffix."""
+def _check_places(files: Sequence[Path], votes: Sequence[Votes], alone: bool, out: Path | None) -> None:
+    """Make the folder for results, and refuse names that they could not have there."""
     if out is None:
-        return [None] * len(votes)
+        return
     from ..files import check_name
     from ..outputs import check_own_names, make_folder
 
-    check_own_names(votes, "votes", "attack them apart")
+    check_own_names(files, "votes", "attack them apart")
     make_folder(out)
-    places = [out / f"{file.stem}-attack" for file in votes]
-    for place in places:
-        check_name(_arrays_file(place))
-    return list(places)
+    for file, one in zip(files, votes, strict=True):
+        last = (one.size[0] - 1, one.size[1] - 1) if alone else None  # no pixel has a longer name
+        check_name(_arrays_file(file, last, out))
 
 
-def _write(outcome: Outcome, place: Path | None) -> tuple[Path, ...]:
-    if place is None:
+def _write(outcome: Outcome, votes: Path, out: Path | None) -> tuple[Path, ...]:
+    if out is None:
         return ()
-    picture = place.with_name(f"{place.name}.png")
+    arrays = outcome.save(_arrays_file(votes, outcome.pixel, out))
+    if outcome.pixel is not None:
+        return (arrays,)  # a picture could not show it
+    picture = arrays.with_suffix(".png")
     outcome.plot(picture)
-    return outcome.save(_arrays_file(place)), picture
+    return arrays, picture
 
 
-def _arrays_file(place: Path) -> Path:
-    return place.with_name(f"{place.name}.safetensors")
+def _arrays_file(votes: Path, pixel: Pixel | None, out: Path) -> Path:
+    return out / f"{_name_of(votes, pixel)}-attack.safetensors"
+
+
+def _name_of(votes: Path, pixel: Pixel | None) -> str:
+    return votes.stem if pixel is None else f"{votes.stem}-{pixel[0]}-{pixel[1]}"

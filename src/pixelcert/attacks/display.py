@@ -45,7 +45,8 @@ def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
 
 def _print_verdict(one: Finished, with_files: bool) -> None:
     colour = "red" if one.outcome.broken else "green"
-    terminal.out.print(f"[bold {colour}]{escape(str(one.votes))}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
+    where = f"{one.votes}{_at(one.outcome)}"
+    terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
     for path in one.written if with_files else ():
         terminal.out.print(f"  {escape(str(path))}", soft_wrap=True)
 
@@ -55,7 +56,8 @@ def _print_verdict(one: Finished, with_files: bool) -> None:
 
 def _table_of_one(outcome: Outcome) -> Table:
     source = outcome.certificate.votes.provenance
-    about = f"{source.image_name or 'image'}, {source.method} at {source.layer}, K = {outcome.level} %"
+    image = f"{source.image_name or 'image'}{_at(outcome)}"
+    about = f"{image}, {source.method} at {source.layer}, K = {outcome.level} %"
     (summary,) = summarise([outcome])
     return _table(f"Flipped pixels: {about}", summary)
 
@@ -110,7 +112,8 @@ def _flips(toll: Toll) -> str:
 
 def _legend(outcomes: Sequence[Outcome]) -> str:
     """How to read the tables. Settings are the same for all files; how many votes prove a claim is not."""
-    certificate, apart = outcomes[0].certificate, ", for each file" if len(outcomes) > 1 else ""
+    certificate, each = outcomes[0].certificate, "file" if outcomes[0].pixel is None else "pixel"
+    apart = f", for each {each}" if len(outcomes) > 1 else ""
     to_flip = _span([one.votes_against_needed for one in outcomes])
     to_abstain = _span([one.votes_against_needed_to_abstain for one in outcomes])
     return (
@@ -121,6 +124,11 @@ def _legend(outcomes: Sequence[Outcome]) -> str:
         f"the label no more. Each of these two claims is right everywhere in the table with confidence "
         f"{certificate.confidence}{apart}."
     )
+
+
+def _at(outcome: Outcome) -> str:
+    """The pixel that was attacked alone."""
+    return "" if outcome.pixel is None else " at {}, {}".format(*outcome.pixel)
 
 
 def _span(numbers: Sequence[int]) -> str:

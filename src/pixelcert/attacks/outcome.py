@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KIND, VERSION = "pixelcert attack", 1
 
 Group = Literal["certified in", "certified out", "abstaining"]
+Pixel = tuple[int, int]  # row and column, from 0
 CERTIFIED: tuple[Group, ...] = ("certified in", "certified out")
 GROUPS: tuple[Group, ...] = (*CERTIFIED, "abstaining")
 CHANGES = ("none", "random", "certified", "abstaining")  # the last two are made against pixels of that kind
@@ -75,6 +76,7 @@ class Outcome:
     gradient: str  # "pathwise" or "stein"
     seed: int
     attempts: tuple[Attempt, ...]
+    pixel: Pixel | None = None  # if one alone was attacked: no other is counted
 
     def __repr__(self) -> str:
         return f"Outcome({self.verdict})"
@@ -82,11 +84,16 @@ class Outcome:
     @property
     def labels(self) -> NDArray[np.int8]:
         """What there is to flip: certified labels, and majority labels where the certificate abstains, (H, W)."""
-        return labels_before(self.certificate, self.level)
+        return labels_before(self.certificate, self.level, self.pixel)
+
+    @property
+    def certified(self) -> NDArray[np.int8]:
+        """Those of them that are certified, ABSTAIN elsewhere, (H, W)."""
+        return _alone(self.certificate.labels[self.level], self.pixel)
 
     def members(self, group: Group) -> NDArray[np.bool_]:
         """Which pixels are in a group, (H, W). One that abstains without any majority has nothing to flip."""
-        certified = self.certificate.labels[self.level]
+        certified = self.certified
         chosen: NDArray[np.bool_] = {
             "certified in": certified == 1,
             "certified out": certified == 0,
@@ -108,7 +115,7 @@ class Outcome:
         With confidence 1 - α for all together. Inside the radius the map with abstentions abstains there; beyond it may
         also have flipped.
         """
-        certified: NDArray[np.bool_] = self.certificate.labels[self.level] != ABSTAIN
+        certified: NDArray[np.bool_] = self.certified != ABSTAIN
         return certified & (self._keeping(attempt) <= self.samples - self.votes_against_needed_to_abstain)
 
     @property
@@ -119,7 +126,7 @@ class Outcome:
     @property
     def votes_against_needed_to_abstain(self) -> int:
         """How many prove that a certified label's share is below τ."""
-        return self._votes_against_needed(self.certificate.tau, self.certificate.labels[self.level])
+        return self._votes_against_needed(self.certificate.tau, self.certified)
 
     def _votes_against_needed(self, share: float, labels: NDArray[np.int8]) -> int:
         """For every label under every attempt."""
@@ -150,7 +157,7 @@ class Outcome:
             broken |= self.provably_flipped(attempt)
             if attempt.change == "none":
                 broken |= self.provably_abstains(attempt)
-        return int((broken & (self.certificate.labels[self.level] != ABSTAIN)).sum())
+        return int((broken & (self.certified != ABSTAIN)).sum())
 
     @property
     def verdict(self) -> str:
@@ -206,6 +213,7 @@ class Outcome:
             "votes_against_needed_to_abstain": self.votes_against_needed_to_abstain,
             "gradient": self.gradient,
             "seed": self.seed,
+            "pixel": self.pixel,
             "attempts": [self._attempt_as_dict(attempt) for attempt in self.attempts],
             "plan": asdict(certificate.votes.plan),
             "provenance": asdict(certificate.votes.provenance),
@@ -227,10 +235,21 @@ class Outcome:
         return kept
 
 
-def labels_before(certificate: Certificate, level: float) -> NDArray[np.int8]:
-    """Certified labels; where it abstains the majority of its votes, ABSTAIN where there is none: (H, W)."""
+def labels_before(certificate: Certificate, level: float, pixel: Pixel | None = None) -> NDArray[np.int8]:
+    """Certified labels; where it abstains the majority of its votes, ABSTAIN where there is none: (H, W).
+
+    Of one pixel alone if it is given.
+    """
     votes, certified = certificate.votes, certificate.labels[level]
     ones, zeros = votes.ones[votes.index(level)], votes.zeros[votes.index(level)]
     majority = np.select([2 * ones > votes.counted, 2 * zeros > votes.counted], [1, 0], ABSTAIN)
-    labels: NDArray[np.int8] = np.where(certified == ABSTAIN, majority, certified).astype(np.int8)
-    return labels
+    return _alone(np.where(certified == ABSTAIN, majority, certified).astype(np.int8), pixel)
+
+
+def _alone(labels: NDArray[np.int8], pixel: Pixel | None) -> NDArray[np.int8]:
+    """Labels with ABSTAIN at all other pixels; as they are if none is named."""
+    if pixel is None:
+        return labels
+    alone = np.full_like(labels, ABSTAIN)
+    alone[pixel] = labels[pixel]
+    return alone

@@ -14,7 +14,6 @@ from .aim import Aim
 from .ball import Ball
 from .gradients import Gradient
 
-_MOMENTUM = 0.75  # gradients from a few noisy copies are mostly noise; their running sum is less so
 _REACH = 2.5  # the steps together are so many radii long, as Madry et al. (2018) have it
 _MEMORY = 0.8  # of the running shares
 
@@ -47,7 +46,7 @@ def descend(
         now = aim.keeping(maps) / draws
         shares = now if shares is None else _MEMORY * shares + (1 - _MEMORY) * now
         slope = gradient.descent(moved, images, maps, aim.weights(shares))
-        momentum = _MOMENTUM * momentum + _unit(slope)
+        momentum = gradient.momentum * momentum + _unit(slope)
         delta = ball.project(delta + _REACH * ball.radius / steps * _unit(momentum))
         report(draws * (1 + gradient.passes))
     return delta
