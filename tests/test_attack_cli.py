@@ -129,9 +129,11 @@ def test_single_pixels_are_attacked_one_by_one_and_added_up(attack, file, votes,
 
 def test_a_verdict_names_its_pixel(attack, file, votes):
     run = attack(file, "--model", MODEL, *QUICK, "--pixels", 1)
-    for row, column in choose_pixels(votes.certify(), None, 1):
+    for (row, column), verdict in zip(
+        choose_pixels(votes.certify(), None, 1), ("holds", "nothing certified"), strict=True
+    ):
         assert f"Flipped pixels: cat.png at {row}, {column}, grad_cam at final, K = 25 %" in run.out
-        assert f"cat.safetensors at {row}, {column}: holds: " in run.out
+        assert f"cat.safetensors at {row}, {column}: {verdict}: " in run.out
     assert "with confidence 99.9 %, for each pixel." in " ".join(run.out.split())
 
 

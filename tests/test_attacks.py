@@ -147,6 +147,7 @@ def test_a_pixel_alone_is_flipped_as_soon_as_any_change_can(certificate):
     assert alone.toll(after, "certified in").pixels == alone.toll(after, "certified out").pixels == 0
     assert alone.votes_against_needed == votes_against_needed(QUICK["samples"], 0.5, 0.001, 5)  # hypotheses
     assert alone.as_dict()["pixel"] == (0, 0)
+    assert alone.verdict.startswith("nothing certified: no pixel here is promised anything inside R = ")
 
 
 def test_a_certified_pixel_alone_holds_inside_the_radius_and_falls_beyond(certificate):

@@ -170,6 +170,8 @@ class Outcome:
                 return f"BROKEN: {lost}. Without a correction, α is the chance of each pixel alone to be false."
             chance = f"{3 * self.certificate.alpha:g}"  # of the certificate, and of two families of tests
             return f"BROKEN: {lost}. A sound certificate and a true test lead here with probability {chance} at most."
+        if (self.certified == ABSTAIN).all():
+            return f"nothing certified: no pixel here is promised anything inside {radius}."
         if not any(map(self.inside, self.attempts[1:])):
             return f"not tried: no attempt was inside {radius}, and nothing is promised beyond."
         return f"holds: no certified pixel provably lost its majority inside {radius}."
