@@ -16,9 +16,11 @@ from ..plan import ALPHA, TAU
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..certificate import Certificate
     from ..methods import Method
     from ..models import Classifier
     from ..votes import Votes
+    from .campaign import Campaign
     from .outcome import Outcome, Pixel
 
 INTERRUPTED, BROKEN = 130, 3
@@ -63,15 +65,11 @@ def attack(
     with terminal.status("Loading votes, model and images"):
         from ..named_model import check_model_options, load_named_model
         from ..votes import Votes
-        from .campaign import prepare
-        from .choice import choose_pixels
         from .display import Finished, show_outcomes
 
         loaded = [Votes.load(file) for file in votes]
-        certificates = []
-        for file, one in zip(votes, loaded, strict=True):
-            with naming(file):
-                certificates.append(one.certify(tau, alpha, correction=correction))  # type: ignore[arg-type]
+        test: Any = {"tau": tau, "alpha": alpha, "correction": correction}
+        certificates = [_certified(file, one, test) for file, one in zip(votes, loaded, strict=True)]
         check_model_options(weights, device)
         _check_images(loaded, image or ())
         _check_places(votes, loaded, pixels is not None, out)
@@ -80,9 +78,8 @@ def attack(
         campaigns = []
         for file, certificate in zip(votes, certificates, strict=True):
             about = certificate.votes
-            explainer, photograph = _explainer(about, model, load), _photograph(about, image or ())
-            alone = [None] if pixels is None else choose_pixels(certificate, level, pixels, seed)
-            campaigns += [(file, prepare(certificate, explainer, photograph, pixel=pixel, **asked)) for pixel in alone]
+            subject = (certificate, _explainer(about, model, load), _photograph(about, image or ()))
+            campaigns += [(file, one) for one in _campaigns(*subject, pixels, asked)]
 
     finished: list[Finished] = []
     with terminal.progress("noisy copies") as track:
@@ -96,6 +93,24 @@ def attack(
     show_outcomes(finished, as_json)
     if any(one.outcome.broken for one in finished):
         raise typer.Exit(BROKEN)
+
+
+def _certified(file: Path, votes: Votes, test: dict[str, Any]) -> Certificate:
+    with naming(file):
+        return votes.certify(**test)
+
+
+def _campaigns(
+    certificate: Certificate, explainer: Method, photograph: Tensor, pixels: int | None, asked: dict[str, Any]
+) -> list[Campaign]:
+    """One attack on all pixels together, or one on each of those chosen."""
+    from .campaign import prepare
+    from .choice import choose_pixels
+
+    if pixels is None:
+        return [prepare(certificate, explainer, photograph, **asked)]
+    alone = choose_pixels(certificate, asked["level"], pixels, asked["seed"])
+    return [prepare(certificate, explainer, photograph, pixel=pixel, **asked) for pixel in alone]
 
 
 def _explainer(votes: Votes, model: str | None, load: Callable[[str], Classifier]) -> Method:
