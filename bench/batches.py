@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import pixelcert as pc
-from pixelcert.models.embedded import photographs
+from pixelcert.models.loading import photographs
 
 from .machine import head, machine_in_words, row, say
 

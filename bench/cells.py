@@ -22,8 +22,8 @@ from torch import Tensor
 import pixelcert as pc
 from pixelcert.explainer import choose_batch_size, images_per_batch
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, sample_each
-from pixelcert.tuning import Tuning, choose_tuning, rounding, tune
+from pixelcert.sampling.precision import Tuning, choose_tuning, rounding, tune
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
 

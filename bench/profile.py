@@ -16,8 +16,8 @@ from pixelcert.explainer import choose_batch_size, explain
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
 from pixelcert.ranking import count_votes
-from pixelcert.sampling import Subject, sample_each
-from pixelcert.tuning import choose_tuning, rounding, tune
+from pixelcert.sampling.precision import choose_tuning, rounding, tune
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, row, say, seconds, wait_for
 

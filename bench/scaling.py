@@ -14,7 +14,7 @@ import torch
 import pixelcert as pc
 from pixelcert.explainer import choose_batch_size
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, sample_each
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import pixelcert as pc
 from pixelcert.study.cluster import Cluster
-from pixelcert.study.tally import Tally
+from pixelcert.study.runner import Tally
 
 STUDY = """
 models = ["efficientnet_lite0"]

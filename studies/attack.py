@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pixelcert as pc
-from pixelcert.study.resolved import Resolved, image_folder
+from pixelcert.study.inventory import Inventory, image_folder
 
 MODEL, METHODS, LAYER, LEVEL = "resnet18", ("grad_cam", "layer_cam", "rise"), "final", 25
 
@@ -26,7 +26,7 @@ def main() -> None:
     options, more = parser.parse_known_args()
     study = pc.Study.open(options.study)
     folder = Path(image_folder(study.settings, study.base))
-    photographs = [folder / chosen.file for chosen in Resolved.load(study.folder).selection.photographs]
+    photographs = [folder / chosen.file for chosen in Inventory.load(study.folder).selection.photographs]
     weights = study.base / study.settings.model_named(MODEL).weights
     attack(photographs[: options.images], ("--model", MODEL, "--weights", weights), study.base / "attack", *more)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
 RANDOM = 0.25  # the Certified GridPG of evidence that is spread evenly over four cells
 OTHER_NETWORKS = {"reproduction-resnet50": "resnet50", "reproduction-lite0": "efficientnet_lite0"}  # by study

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pixelcert as pc
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
 from .evidence import OTHER_NETWORKS, Evidence, attacks, find
 

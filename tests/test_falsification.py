@@ -17,7 +17,9 @@ import torch
 from scipy.stats import norm
 
 import pixelcert as pc
-from pixelcert import loop, ranking, sampling, statistics
+from pixelcert import ranking, statistics
+from pixelcert.sampling.sample import loop
+from pixelcert.sampling.sample import sample as sampling
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)

@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 import pixelcert as pc
-from pixelcert import loop
-from pixelcert.counts import Counts, answers_of, count_answers
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
-from pixelcert.ranking import Ranking
-from pixelcert.sampling import Subject, _in_advance, sample_each
+from pixelcert.ranking import Counts, Ranking, answers_of, count_answers
+from pixelcert.sampling.sample import Subject, _in_advance, loop, sample_each
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGES = [torch.rand(3, 8, 6, generator=GENERATOR) for _ in range(5)]

@@ -18,11 +18,11 @@ from PIL import Image
 from small_studies import small_study
 
 import pixelcert as pc
-from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours
 from pixelcert.figures.registry import FIGURES
+from pixelcert.figures.sheet import ABSTAINED, ZERO, level_colours
 from pixelcert.report import write_page, write_study_page
-from pixelcert.report.data import palette
-from pixelcert.report.serve import PageServer
+from pixelcert.report.contents import palette
+from pixelcert.report.page import PageServer
 from pixelcert.statistics import rounded_down, smallest_n, votes_needed
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")

@@ -20,13 +20,11 @@ from small_studies import small_study
 
 import pixelcert as pc
 from pixelcert import statistics
-from pixelcert.cli import main
+from pixelcert.commands.certify import main
 from pixelcert.report import write_page, write_study_page
-from pixelcert.report.chunks import NAME, Chunks
-from pixelcert.report.data import TAUS, Index, make_test, pack, unpack
-from pixelcert.report.of_study import open_study
+from pixelcert.report.contents import TAUS, Index, make_test, pack, unpack
+from pixelcert.report.entries import NAME, Chunks, Shown, open_study
 from pixelcert.report.page import PARTS, join_script
-from pixelcert.report.shown import Shown
 from pixelcert.statistics import Correction
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -15,8 +15,8 @@ import pytest
 from scipy.special import stdtrit
 
 import pixelcert as pc
-from pixelcert.errors import ArgumentError
-from pixelcert.study.results import MEAN
+from pixelcert.basics.messages import ArgumentError
+from pixelcert.study.tables import MEAN
 from studies import tables
 from studies.claims import CLAIMS, faithfulness, localisation, networks, pictures, robustness
 from studies.claims.__main__ import gather, report

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert import compilers, loop, tuning
+from pixelcert.basics import machine as compilers
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, differences, sample_each
-from pixelcert.tuning import Tuning, choose_tuning, rounding, tune, tuning_of
+from pixelcert.sampling.precision import Tuning, choose_tuning, rounding, tune, tuning_of
+from pixelcert.sampling.sample import Subject, differences, loop, sample_each
+from pixelcert.sampling.sample import precision as tuning
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONG = 10_000_000  # network runs, for which compiling pays

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import ArgumentError, PixelcertWarning
+from .basics.messages import ArgumentError, PixelcertWarning
 from .plan import ALPHA, TAU, check_levels
 from .statistics import Correction
 from .votes import Votes
@@ -22,7 +22,8 @@ from .votes import Votes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .metrics.certified import Shares
+    from .metrics.robustness import Shares
+
 
 ABSTAIN = -1
 
@@ -44,7 +45,7 @@ class Prediction(NamedTuple):
     certified: bool
 
 
-class Rules(NamedTuple):
+class Thresholds(NamedTuple):
     """What certifies at one τ, known before any vote is looked at."""
 
     steps: list[tuple[int, int]]  # (votes needed, the most open pixels for which they are enough), fewest first
@@ -113,13 +114,13 @@ class Certificate:
 
     def shares(self, level: float) -> Shares:
         """Percent of pixels certified 1, certified 0 and abstained."""
-        from .metrics.certified import shares
+        from .metrics.robustness import shares
 
         return shares(self._labels_at(level))
 
     def percent_certified(self, level: float) -> float:
         """The paper's %certified: percent of pixels that do not abstain."""
-        from .metrics.certified import percent_certified
+        from .metrics.robustness import percent_certified
 
         return percent_certified(self._labels_at(level))
 
@@ -137,8 +138,8 @@ class Certificate:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of everything certified, written to `path` if given."""
-        from .figures.panel import certificate_panel
-        from .figures.picture import check_picture
+        from .figures.panels import certificate_panel
+        from .figures.registry import check_picture
 
         if path is not None:
             check_picture(path)
@@ -209,12 +210,12 @@ def promise_in_words(votes: Votes, alpha: float, correction: Correction, radius:
     )
 
 
-def rules(votes: Votes, tau: float, alpha: float, correction: Correction) -> Rules:
+def thresholds(votes: Votes, tau: float, alpha: float, correction: Correction) -> Thresholds:
     """By which rules `certify_votes` would label these votes: of their plan, size and kind, whatever they say."""
     statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, correction)
     share = _prediction_share(votes, tau, alpha, correction)
     tested = statistics.tested_samples(votes.plan, correction)
-    return Rules(
+    return Thresholds(
         statistics.steps(tested, tau, alpha - share, votes.pixels, correction),
         statistics.prediction_votes_needed(votes.plan.n, tau, share) if share > 0 else None,
     )

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .errors import ArgumentError, ExplainerError
-from .tf32 import tf32_allowed
+from .basics.machine import tf32_allowed
+from .basics.messages import ArgumentError, ExplainerError
 
 # Images of 224 × 224 × 3 that go through the network at once: a CPU's cache holds few, a GPU is filled by many.
 _BATCH = {"cpu": 16}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, get_args
 
-from .errors import ArgumentError
+from .basics.messages import ArgumentError
 
 # The paper's defaults.
 SIGMA = 0.15
@@ -17,7 +17,7 @@ LEVELS: tuple[float, ...] = (50, 25, 10, 5)
 TAU = 0.75
 ALPHA = 0.001
 
-GRID = 2.0**-20  # the step of the grid on which image and noise lie (see pixelcert.noise)
+LATTICE = 2.0**-20  # the step of the grid on which image and noise lie (see pixelcert.noise)
 LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57: what 53 random bits reach; float32 randn stops at 5.77
 LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the grid
 
@@ -31,9 +31,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def grid_slack(pixels: int, channels: int = 3) -> float:
+def lattice_slack(pixels: int, channels: int = 3) -> float:
     """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
-    return math.sqrt(channels * pixels) * GRID
+    return math.sqrt(channels * pixels) * LATTICE
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
-from .errors import ArgumentError, InfeasibleError
-from .plan import ALPHA, TAU, Plan, check_choice, check_number, grid_slack
+from .basics.messages import ArgumentError, InfeasibleError
+from .plan import ALPHA, TAU, Plan, check_choice, check_number, lattice_slack
 
 Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
 
@@ -211,7 +211,7 @@ def certified_radius(on_grid: Radius, pixels: int, channels: int = 3) -> Radius:
     >>> round(certified_radius(radius(0.15, 0.75), 224 * 224), 4)
     0.1008
     """
-    certified = np.maximum(0.0, on_grid - grid_slack(pixels, channels))
+    certified = np.maximum(0.0, on_grid - lattice_slack(pixels, channels))
     return float(certified) if isinstance(on_grid, float) else certified
 
 

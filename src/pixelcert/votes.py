@@ -1,13 +1,12 @@
-"""Votes: the whole result of sampling, as integer counts per level and pixel.
-
-Everything a certificate says is a cheap pure function of these counts, so τ, α and the correction can be changed
-later without sampling again. Methods that lead right on the road (`certify`, `resume`) import when they are called.
-"""
+"""Votes: the result of sampling, as counts per level and pixel, and the provenance that says where they came from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,66 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import ArgumentError, IncompleteVotesError, VotesFileError
-from .files import read_arrays, write_arrays
+from .basics.files import read_arrays, write_arrays
+from .basics.messages import ArgumentError, IncompleteVotesError, VotesFileError
 from .plan import ALPHA, TAU, Plan
-from .provenance import Provenance
 from .statistics import Correction
 
 if TYPE_CHECKING:
     from .certificate import Certificate
+
+
+COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
+LIBRARIES = (*COMPUTING, "numpy")
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: version(name) for name in LIBRARIES}  # reads the disk: milliseconds, once
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was explained, by what, and on which machine."""
+
+    method: str
+    params: Mapping[str, Any]
+    layer: str
+    model: str
+    weights: str  # SHA-256 of the parameters, "" where the explainer is a black box
+    image: str  # SHA-256 of the image as certified
+    image_name: str
+    target: int
+    class_names: Mapping[str, str]  # by index, of the target and of the classes that the model answered
+    device: str
+    precision: str
+    batch_size: int
+    compiled: bool = False  # whether the network was
+    versions: Mapping[str, str] = field(default_factory=lambda: dict(_versions()))
+
+    def __post_init__(self) -> None:
+        """Parameters as a file gives them back, so that votes can be compared before and after saving."""
+        object.__setattr__(self, "params", json.loads(json.dumps(dict(self.params), default=repr)))
+
+    @property
+    def target_name(self) -> str:
+        return self.class_name(self.target)
+
+    def class_name(self, index: int) -> str:
+        """A class in words, where the model named its classes."""
+        return self.class_names.get(str(index)) or f"class {index}"
+
+    def differences(self, other: Provenance) -> list[str]:
+        """What makes the two explain by different functions, in words. Names and batch sizes may differ.
+
+        Other devices and precisions round differently, and so are other functions; other versions of the libraries may
+        compute something else altogether. A black box is known by its name alone.
+        """
+        names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        pairs += [(name, self.versions.get(name), other.versions.get(name)) for name in COMPUTING]
+        return [f"{name} was {mine!r}, now {theirs!r}" for name, mine, theirs in pairs if mine != theirs]
+
 
 KIND, VERSION = "pixelcert votes", 1
 _ARRAYS = ("ones", "zeros", "guess_ones", "predictions", "photo")
@@ -155,8 +206,8 @@ class Votes:
     # ── Going on ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def resume(self, explainer: Any, image: Any, **settings: Any) -> Votes:
-        """Count the planned samples that are missing; see `pixelcert.sampling.resume`."""
-        from .sampling import resume
+        """Count the planned samples that are missing; see `pixelcert.sampling.sample.resume`."""
+        from .sampling.sample import resume
 
         return resume(self, explainer, image, **settings)
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 from itertools import pairwise, product
 from typing import Any
 
-import pixelcert as pc
 from pixelcert.errors import ArgumentError
+
+import pixelcert as pc
 
 from ..evidence import Evidence
 

@@ -14,25 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import statistics
+from ..basics.messages import ArgumentError, Progress
 from ..certificate import ABSTAIN, Certificate
-from ..errors import ArgumentError
 from ..explainer import Explainer, channels_of, describe, device_of
 from ..image import check_image, image_hash
 from ..noise import snap
 from ..plan import ALPHA, TAU
-from ..progress import Progress
-from ..sampling import Subject, sample_each
+from ..sampling.precision import Precision
+from ..sampling.sample import Subject, sample_each
 from ..statistics import Correction
-from ..tuning import Precision
 from ..votes import Votes
-from .aim import Aim
-from .ball import Ball
-from .choice import check_pixel, choose_level
-from .effort import Effort
-from .gradients import Gradient, Pathwise, Stein, reach_of
+from .aim import Aim, check_pixel, choose_level
+from .descent import Ball, Effort, descend
+from .gradients import Gradient, Pathwise, Stein, Surrogate, reach_of, surrogate_of
 from .outcome import Attempt, Outcome, Pixel, labels_before
-from .pgd import descend
-from .surrogate import Surrogate, surrogate_of
 
 MULTIPLES = (1, 2, 4, 8)  # of the certified radius
 _BELOW = 0.999  # what is within a radius: a certificate promises nothing on the sphere itself

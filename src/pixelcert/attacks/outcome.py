@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import statistics
+from ..basics.files import write_arrays
 from ..certificate import ABSTAIN, Certificate
-from ..files import write_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 KIND, VERSION = "pixelcert attack", 1
 
@@ -180,8 +181,8 @@ class Outcome:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of the attacks, written to `path` if given."""
-        from ..figures.attacked import attack_panel
-        from ..figures.picture import check_picture
+        from ..figures.panels import attack_panel
+        from ..figures.registry import check_picture
 
         if path is not None:
             check_picture(path)

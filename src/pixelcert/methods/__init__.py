@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import ArgumentError
+from ..basics.messages import ArgumentError
 from ..models import Classifier
 from .ablation_cam import AblationCAM
-from .base import Method as Method
 from .cam import CAM
-from .grad import Grad
-from .grad_cam import GradCAM
-from .grad_cam_plus_plus import GradCAMPlusPlus
+from .grad_cam import GradCAM, GradCAMPlusPlus, LayerCAM
+from .gradient import Grad, InputXGradient
 from .guided_backprop import GuidedBackprop
-from .input_x_gradient import InputXGradient
 from .integrated_gradients import IntegratedGradients
-from .layer_cam import LayerCAM
 from .lrp import LRP
+from .method import Method as Method
 from .occlusion import Occlusion
 from .rise import RISE
 

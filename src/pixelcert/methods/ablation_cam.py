@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation, images_per_batch
-from ..models.split import as_maps
-from .base import Method
+from ..models.splitting import feature_maps
 from .gradient import target_logits
+from .method import Method
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class AblationCAM(Method):
         """Of the maps at the layer, by trying."""
         side, device = self.model.size, self.model.device
         blank = torch.zeros(1, self.model.channels, side, side, device=device)
-        return as_maps(self.model.split(self.layer).features(blank), blank).shape[1]
+        return feature_maps(self.model.split(self.layer).features(blank), blank).shape[1]
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
-        maps = as_maps(features, images)
+        maps = feature_maps(features, images)
         if linear := self.model.linear_head(self.layer):
             logits = linear.logits(features)
             drops = linear.weight[targets] * maps.mean(dim=(2, 3), dtype=linear.weight.dtype)

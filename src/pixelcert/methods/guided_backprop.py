@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation, sum_channels
-from ..models.relus import EveryReLU
-from ..models.split import as_maps
-from .base import Method
+from ..models.splitting import feature_maps
+from ..models.variants import EveryReLU
 from .gradient import layer_gradient
+from .method import Method
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class GuidedBackprop(Method):
         linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer
         with nullcontext() if linear else EveryReLU(_Guided.apply):
             _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(sum_channels(as_maps(gradient, images).abs()), logits)
+        return Explanation(sum_channels(feature_maps(gradient, images).abs()), logits)
 
 
 class _Guided(torch.autograd.Function):

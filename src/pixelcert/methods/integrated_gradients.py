@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation, images_per_batch
-from ..models.split import as_maps
-from .base import Method
+from ..models.splitting import feature_maps
 from .gradient import layer_gradient, target_logits, widen
+from .method import Method
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class IntegratedGradients(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         if self.model.linear_head(self.layer):  # the gradient is the same all along the way
             features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-            return Explanation(as_maps(features * gradient, images).sum(dim=1), logits)
+            return Explanation(feature_maps(features * gradient, images).sum(dim=1), logits)
         body, head = self.model.split(self.layer)
         with torch.no_grad():
             features = body(images)
@@ -58,4 +58,4 @@ class IntegratedGradients(Method):
                 (gradients,) = torch.autograd.grad(reached.sum(), points)
             for weight, gradient in zip(weights[some], gradients.view(-1, *features.shape), strict=True):
                 total.add_(gradient, alpha=float(weight) / 2)
-        return Explanation(as_maps(features * total, images).sum(dim=1), logits)
+        return Explanation(feature_maps(features * total, images).sum(dim=1), logits)

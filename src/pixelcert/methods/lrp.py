@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..basics.machine import tf32
+from ..basics.messages import ModelError
 from ..explainer import Explanation
-from ..models.batch_norm_folding import Folding, fold_batch_norms
-from ..models.linear_head import LinearHead
-from ..models.split import as_maps
-from ..models.trial import close
-from ..tf32 import tf32
-from .base import Method
+from ..models.folding import Folding, fold_batch_norms
+from ..models.heads import LinearHead
+from ..models.inspection import close
+from ..models.splitting import feature_maps
 from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
+from .method import Method
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LRP(Method):
                 logits = head(leaves[0])
             gradients = torch.autograd.grad(target_logits(logits, targets).sum(), leaves, materialize_grads=True)
         shares = [widen(leaf.detach()) * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
-        return Explanation(as_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
+        return Explanation(feature_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
 
     def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
         """Average pooling and one ε-rule, in closed form."""

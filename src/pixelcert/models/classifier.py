@@ -9,17 +9,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor, fx, nn
 
-from ..digest import sha256
-from ..errors import ModelError
+from ..basics.files import sha256
+from ..basics.messages import ModelError
 from ..image import check_image
-from .final_layer import final_layer
-from .hooked_split import HookedSplit
-from .linear_head import LinearHead, find_linear_head, linear_layers
-from .local_parts import LocalParts, find_local_parts
-from .memory import Memory
-from .split import Split, split_at
-from .structure import structure
-from .trial import any_image, close
+from .cropping import LocalParts, find_local_parts
+from .heads import LinearHead, find_linear_head, linear_layers
+from .inspection import Memory, any_image, close, structure
+from .splitting import HookedSplit, Split, final_layer, split_at
 
 Kind = TypeVar("Kind", bound="Classifier")
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from pydantic import (
 )
 
 from .. import statistics
-from ..errors import ArgumentError
+from ..basics.messages import ArgumentError
 from ..methods import METHODS
 from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, N, Plan, Preset, Sign, check_levels
+from ..sampling.precision import Precision
 from ..statistics import Correction
-from ..tuning import Precision
 
 if sys.version_info >= (3, 11):
     import tomllib
