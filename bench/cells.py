@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 import pixelcert as pc
-from pixelcert.explainer import choose_batch_size, images_per_batch
+from pixelcert.basics.machine import images_per_batch
+from pixelcert.explainer import Tuning
 from pixelcert.plan import Plan
-from pixelcert.sampling.precision import Tuning, choose_tuning, rounding, tune
+from pixelcert.sampling.precision import rounding, settle
 from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
@@ -64,16 +65,17 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
     device = explainer.model.device
     plan = Plan(n=n, levels=LEVELS)
     subjects = [Subject(image, TARGET) for image in images]
-    runs = n * explainer.forwards * images[0].numel() / (3 * 224 * 224)
-    tuning = choose_tuning(explainer, device, precision, compiled, runs * len(images))
-    how: Any = {"precision": precision, "compile": tuning.compiled}
+    runs = n * explainer.passes * images[0].numel() / (3 * 224 * 224)
+    asked = Tuning(None, precision, compiled)
+    tuning = settle(explainer, asked, device, images[0].numel(), runs * len(images))
+    asked = replace(asked, compile=tuning.compile)
 
     def certify(some: list[Subject]) -> None:
-        for votes in sample_each(plan, explainer, some, **how):
+        for votes in sample_each(plan, explainer, some, asked):
             votes.certify(tau=0.75 if n >= 64 else 0.5)  # what so few samples can certify
 
     slow = runs > 20_000 or device.type == "cpu"
-    next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, **how))  # copies of the model, kernels
+    next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, asked))  # copies of the model, kernels
     times: list[float] = []
     memory = peak_memory(lambda: times.append(seconds(lambda: certify(subjects), device, warm=0)), device)
     together = times[0] / len(subjects)
@@ -84,19 +86,19 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
 def bare_seconds(explainer: pc.Method, tuning: Tuning, image: Tensor, n: int) -> float:
     """The time that the network needs for n samples of this method: its runs forward and backward, and nothing else."""
     device = explainer.model.device
-    fast: pc.Method = tune(explainer, tuning)  # type: ignore[assignment]
+    fast = explainer.tuned(tuning)
     body, network = fast.model.split(fast.layer)
     row_of = 8 if device.type == "cuda" else 1
-    images = torch.rand(choose_batch_size(explainer, device, image.numel()), *image.shape, device=device)
-    forwards, backwards = runs_of_head(explainer)
+    images = torch.rand(tuning.batch_size or 1, *image.shape, device=device)
+    passes, backwards = runs_of_head(explainer)
     with rounding(tuning, device):
         with torch.no_grad():
             features = body(images)
             total = seconds(lambda: body(images), device, in_a_row=row_of) * n / len(images)
             full = images_per_batch(device, features[0].numel())
             ready = _enough(features, full)
-            if forwards:
-                total += seconds(lambda: network(ready), device, in_a_row=row_of) * n * forwards / full
+            if passes:
+                total += seconds(lambda: network(ready), device, in_a_row=row_of) * n * passes / full
         if backwards:
             total += seconds(lambda: _gradient(network, ready), device, in_a_row=row_of) * n * backwards / full
     return total
@@ -122,9 +124,9 @@ def runs_of_head(explainer: pc.Method) -> tuple[float, float]:
         "cam": (1, 0),
         "intgrad": (1, explainer.params.get("steps", 0)),
         "lrp": (1, 1),
-        "ablation_cam": (explainer.forwards, 0),
-        "rise": (1 + explainer.forwards, 0),
-        "occlusion": (1 + explainer.forwards, 0),
+        "ablation_cam": (explainer.passes, 0),
+        "rise": (1 + explainer.passes, 0),
+        "occlusion": (1 + explainer.passes, 0),
     }.get(explainer.name, (0, 1))
 
 
@@ -139,7 +141,7 @@ def show(cell: Cell, reference: bool) -> None:
     row(
         explainer.title,
         explainer.layer,
-        tuning.precision + (", compiled" if tuning.compiled else ""),
+        tuning.precision + (", compiled" if tuning.compile else ""),
         *map(_time, (cell.seconds, cell.alone, cell.bare)),
         f"{cell.bare / cell.seconds:.0%}",
         f"{cell.memory:.2f} GB",
@@ -193,13 +195,13 @@ def main() -> None:
         for layer in options.layers:
             own = params.get(name, {}) if layer == "input" or name == "rise" else {}
             explainer = pc.method(name, model, layer, **own)
-            some = images[: few if explainer.forwards > 100 else count]
-            compiled = choices.get(options.compile, explainer.forwards > 100 and not explainer.runs_crops)
+            some = images[: few if explainer.passes > 100 else count]
+            compiled = choices.get(options.compile, explainer.passes > 100 and explainer.compilable)
             cells.append(measure(explainer, some, n, options.precision, compiled))
             show(cells[-1], options.reference)
     if options.reference:
         show_means(cells)
-    runs = {cell.explainer.name: cell.explainer.forwards for cell in cells if cell.explainer.layer == "input"}
+    runs = {cell.explainer.name: cell.explainer.passes for cell in cells if cell.explainer.layer == "input"}
     said = [f"{METHODS_OF_MANY[name]} {runs[name]}" for name in METHODS_OF_MANY if name in runs]
     say(f"\nRuns of the network per sample at the input: {', '.join(said)}." if said else "")
 

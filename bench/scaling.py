@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 import pixelcert as pc
-from pixelcert.explainer import choose_batch_size
+from pixelcert.explainer import Tuning
 from pixelcert.plan import Plan
+from pixelcert.sampling.precision import choose_batch_size
 from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
@@ -26,7 +27,7 @@ def measure(explainer: pc.Method, size: int = 224, batch_size: int | None = None
     subject = Subject(torch.rand(3, size, size, generator=torch.Generator().manual_seed(0)), 3)
 
     def work() -> object:
-        return next(sample_each(plan, explainer, [subject], batch_size=batch_size, compile=False))
+        return next(sample_each(plan, explainer, [subject], Tuning(batch_size, compile=False)))
 
     memory = peak_memory(work, device)  # warms up too
     took = seconds(work, device, repeats=3 if device.type == "cuda" else 1, warm=0)

@@ -70,7 +70,7 @@ def check_certified_majority_survives_the_radius() -> None:
     certificate, labels = half_space_labels(world, 2000, seed=0)
     certified = labels != pc.ABSTAIN
     assert certified.mean() > 0.9, "too little is certified for the check to say anything"
-    step = certificate.radius_on_grid * (1 - 1e-6)
+    step = certificate.radius_on_lattice * (1 - 1e-6)
     for pixel in np.flatnonzero(certified):
         towards = DIRECTIONS[pixel % 32] * (-1 if pixel < 32 else 1) * (1 if labels[pixel] == 1 else -1)
         moved = BASE.double() + step * towards.view(1, 8, 8)

@@ -467,7 +467,7 @@ def test_certified_pixels_of_grids_do_not_stand_for_those_of_images():
 
 
 def test_summary_of_a_study_has_a_line_per_method(study):
-    point = study.setting()
+    point = study.point()
     lines = summarise(study.results(), **point)
     assert {line.method for line in lines} == {"ixg", "few masks"}
     for line in lines:
@@ -557,21 +557,21 @@ def test_setting_is_the_first_of_each_axis_and_the_middle_level(tmp_path):
     study = small_study(
         tmp_path, sigma=[0.25, 0.15], n=[90, 40], presets=["reference", "default"], levels=[5, 50, 25], tau=[0.7, 0.6]
     )
-    assert study.setting() == {"sigma": 0.25, "n": 90, "preset": "reference", "tau": 0.7, "level": 25}
+    assert study.point() == {"sigma": 0.25, "n": 90, "preset": "reference", "tau": 0.7, "level": 25}
 
 
 @pytest.mark.parametrize(
     ("tau", "deletion", "expected"), [([0.6, 0.75], None, 0.75), ([0.6, 0.7], [0.7], 0.7), ([0.7, 0.6], [], 0.7)]
 )
 def test_setting_has_a_tau_at_which_deletion_was_measured_if_there_is_one(tmp_path, tau, deletion, expected):
-    assert small_study(tmp_path, tau=tau, deletion=deletion).setting()["tau"] == expected
+    assert small_study(tmp_path, tau=tau, deletion=deletion).point()["tau"] == expected
 
 
 def test_setting_takes_what_is_asked_for(tmp_path):
     study = small_study(tmp_path, sigma=[0.25, 0.15], n=[90, 40], presets=["reference", "default"], tau=[0.7, 0.6])
     asked = {"sigma": 0.15, "n": 40, "preset": "default", "tau": 0.6, "level": 50}
-    assert study.setting(**asked) == asked
-    assert study.setting(sigma=None, tau=0.6)["sigma"] == 0.25
+    assert study.point(**asked) == asked
+    assert study.point(sigma=None, tau=0.6)["sigma"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -587,7 +587,7 @@ def test_setting_takes_what_is_asked_for(tmp_path):
 )
 def test_setting_that_the_study_does_not_have_is_refused_with_those_it_has(tmp_path, asked, known):
     with pytest.raises(pc.ArgumentError, match=known):
-        small_study(tmp_path).setting(**asked)
+        small_study(tmp_path).point(**asked)
 
 
 def test_mean_in_words_says_of_how_many_of_the_planned_scenes_it_is():

@@ -17,12 +17,12 @@ from .basics.messages import ModelError as ModelError
 from .basics.messages import PixelcertError as PixelcertError
 from .basics.messages import PixelcertWarning as PixelcertWarning
 from .basics.messages import VotesFileError as VotesFileError
-from .certificate import ABSTAIN as ABSTAIN
 from .certificate import Certificate as Certificate
 from .certificate import Claim as Claim
 from .certificate import Prediction as Prediction
 from .explainer import Explainer as Explainer
 from .explainer import Explanation as Explanation
+from .explainer import Tuning as Tuning
 from .image import load_image as load_image
 from .methods import METHODS as METHODS
 from .methods import Method as Method
@@ -35,7 +35,6 @@ from .metrics import agg_att_bins as agg_att_bins
 from .metrics import cell_mask as cell_mask
 from .metrics import certified_grid_pg as certified_grid_pg
 from .metrics import certified_interval as certified_interval
-from .metrics import certified_order as certified_order
 from .metrics import deletion_curve as deletion_curve
 from .metrics import deletion_masks as deletion_masks
 from .metrics import grid_pg as grid_pg
@@ -46,6 +45,8 @@ from .metrics import shares as shares
 from .models import Classifier as Classifier
 from .models import load_model as load_model
 from .models import model_names as model_names
+from .plan import ABSTAIN as ABSTAIN
+from .plan import Criterion as Criterion
 from .plan import Plan as Plan
 from .sampling.sample import Interrupted as Interrupted
 from .sampling.sample import SamplingError as SamplingError

@@ -13,7 +13,7 @@ NaN pixels vote for neither class, and the others vote only if they would whatev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
@@ -21,14 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .basics.machine import can_run_triton
 from .basics.messages import ArgumentError
-from .explainer import Explainer, class_names
 from .plan import Plan, Rule, Sign
-from .votes import Votes
 
 _FEW = 8  # levels up to which a partition takes less time than a sort
 
@@ -67,9 +64,9 @@ class Ranking:
         sizes = [ones_at(level, values.shape[1], rule) for level in levels]
         return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
 
-    def count(self, rows: slice = slice(None)) -> Tensor:
-        """Votes of some of the maps, summed: ones and zeros, (2, levels, N) int32."""
-        values, above, below = self.values[rows], self.above[rows], self.below[rows]
+    def count(self, slots: slice = slice(None)) -> Tensor:
+        """Sum the votes of some of the maps: ones and zeros, (2, levels, N) int32."""
+        values, above, below = self.values[slots], self.above[slots], self.below[slots]
         if can_run_triton(values.device) and values.dtype == torch.float32:
             from .basics.kernels import count_beyond
 
@@ -139,71 +136,48 @@ def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class Counts:
-    """Votes on the device. Adding makes a new value, so an interruption never sees half a batch counted."""
+    """Votes while they are counted, on the device. Adding makes a new value, so no interruption sees half a batch."""
 
     counted: int
     votes: Tensor  # ones and zeros, (2, levels, H·W) int32
     guess_ones: Tensor | None  # (levels, H·W) int32, where the plan guesses
-    predictions: Tensor | None  # (classes,) int32
+    predictions: Tensor | None = None  # (classes,) int32
 
     @classmethod
-    def of(cls, votes: Votes, device: torch.device) -> Counts:
-        def put(array: NDArray[np.int32]) -> Tensor:
-            return torch.tensor(array.reshape(-1, votes.pixels), device=device)
+    def none(cls, plan: Plan, pixels: int, device: torch.device) -> Counts:
+        """Return the counts before the first sample."""
+        zeros = torch.zeros(2, len(plan.levels), pixels, dtype=torch.int32, device=device)
+        return cls(0, zeros, zeros[0] if plan.guess else None)
 
-        if votes.counted == 0:
-            zeros = torch.zeros(2, len(votes.plan.levels), votes.pixels, dtype=torch.int32, device=device)
-            return cls(0, zeros, zeros[0] if votes.plan.guess else None, None)
-        classes = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
-        guesses = None if votes.guess_ones is None else put(votes.guess_ones)
-        return cls(votes.counted, torch.stack([put(votes.ones), put(votes.zeros)]), guesses, classes)
-
-    def plus(self, ranking: Ranking, rows: slice, answers: Tensor | None, classes: int, plan: Plan) -> Counts:
-        """These counts and those of some rows of a batch; `answers` (B,) are its classes, `classes` for none."""
+    def plus(self, ranking: Ranking, slots: slice, answers: Tensor | None, classes: int, plan: Plan) -> Counts:
+        """Add some slots of a batch; `answers` (B,) are its classes, `classes` standing for none."""
         guess_ones = self.guess_ones
         if guess_ones is not None and (guessing := plan.guess - self.counted) > 0:
-            first = slice(rows.start, min(rows.stop, rows.start + guessing))
+            first = slice(slots.start, min(slots.stop, slots.start + guessing))
             guess_ones = guess_ones + ranking.count(first)[0]
         predictions = self.predictions
         if answers is not None:
-            found = count_answers(answers[rows], classes)
+            found = count_answers(answers[slots], classes)
             predictions = found if predictions is None else predictions + found
-        return Counts(self.counted + rows.stop - rows.start, self.votes + ranking.count(rows), guess_ones, predictions)
+        added = slots.stop - slots.start
+        return Counts(self.counted + added, self.votes + ranking.count(slots), guess_ones, predictions)
 
-    def on_host(self) -> Counts:
-        """These counts on their way to the CPU; an accelerator copies them when it comes to it."""
+    def to(self, device: torch.device | str) -> Counts:
+        """Move the counts; an accelerator copies them when it comes to it."""
 
-        def fetch(counts: Tensor | None) -> Any:
-            return None if counts is None else counts.to("cpu", non_blocking=True)
+        def move(counts: Tensor | None) -> Any:
+            return None if counts is None else counts.to(device, non_blocking=True)
 
-        return Counts(self.counted, fetch(self.votes), fetch(self.guess_ones), fetch(self.predictions))
-
-    def to_votes(self, votes: Votes, explainer: Explainer, batch_size: int) -> Votes:
-        def fetch(counts: Tensor) -> NDArray[np.int32]:
-            array: NDArray[np.int32] = counts.cpu().numpy().reshape(-1, *votes.size)
-            return array
-
-        predictions = None if self.predictions is None else self.predictions.cpu().numpy()
-        answered = () if predictions is None else np.flatnonzero(predictions).tolist()
-        names = class_names(explainer, [votes.provenance.target, *answered])
-        return replace(
-            votes,
-            provenance=replace(votes.provenance, batch_size=batch_size, class_names=names),
-            counted=self.counted,
-            ones=fetch(self.votes[0]),
-            zeros=fetch(self.votes[1]),
-            guess_ones=None if self.guess_ones is None else fetch(self.guess_ones),
-            predictions=predictions,
-        )
+        return Counts(self.counted, move(self.votes), move(self.guess_ones), move(self.predictions))
 
 
 def answers_of(logits: Tensor) -> Tensor:
-    """The class that is each image's answer: (B,). Ties for the first place and NaN answer the number of classes."""
+    """Return the class that each image is given: (B,). A tie for the first place and NaN give the number of classes."""
     first, second = logits.topk(2, dim=1).values.unbind(1) if logits.shape[1] > 1 else (logits[:, 0], -torch.inf)
     return torch.where(first > second, logits.argmax(dim=1), logits.shape[1])
 
 
 def count_answers(answers: Tensor, classes: int) -> Tensor:
-    """How often each class is the answer: (classes,). Not by `bincount`, which waits for the device."""
+    """Count each class among the answers: (classes,). Not by `bincount`, which waits for the device."""
     counts = torch.zeros(classes + 1, dtype=torch.int32, device=answers.device)
     return counts.scatter_add_(0, answers, torch.ones_like(answers, dtype=torch.int32))[:classes]

@@ -18,32 +18,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
-from .basics.messages import ArgumentError, InfeasibleError
-from .plan import ALPHA, TAU, Plan, check_choice, check_number, lattice_slack
-
-Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
+from .basics.messages import InfeasibleError
+from .plan import Correction, Criterion, Plan, lattice_slack
 
 Radius = TypeVar("Radius", float, NDArray[np.float64])
 
 _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
-
-
-def check_tau(tau: float) -> None:
-    check_number("tau", tau, TAU)
-    if not 0.5 <= tau < 1:
-        raise ArgumentError(f"tau={tau} is outside [0.5, 1): it is the probability a pixel's label must exceed.")
-
-
-def check_alpha(alpha: float) -> None:
-    check_number("alpha", alpha, ALPHA)
-    if not 0 < alpha < 1:
-        raise ArgumentError(f"alpha={alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001.")
 
 
 # ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
@@ -252,42 +238,29 @@ def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bon
     return low / 10000 if low >= 5000 else None
 
 
-def default_correction(plan: Plan) -> Correction:
-    """Holm's, or "reference" for votes that guess their labels."""
-    return "reference" if plan.guess else "holm"
+def tested_samples(plan: Plan, criterion: Criterion) -> int:
+    """Return how many samples are tested: all, or those that follow the published test's guess."""
+    return plan.n - plan.guess if criterion.correction_for(plan) == "reference" else plan.n
 
 
-def tested_samples(plan: Plan, correction: Correction) -> int:
-    """How many of the samples are tested: all of them, or those that follow the published test's guess."""
-    return plan.n - plan.guess if correction == "reference" else plan.n
-
-
-def fewest_samples(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> int | None:
-    """How many samples could certify any of so many pixels, where the plan has too few; None where it has enough."""
-    tested = tested_samples(plan, correction)
+def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
+    """Return how many samples could certify any of so many pixels, where the plan has too few; else None."""
+    tau, alpha, correction = criterion.tau, criterion.alpha, criterion.correction_for(plan)
+    tested = tested_samples(plan, criterion)
     if votes_needed(tested, tau, alpha, pixels, correction) is not None:
         return None
     return smallest_n(tau, alpha, pixels, correction) + plan.n - tested
 
 
-def check_test(plan: Plan, tau: float, alpha: float, correction: Correction) -> None:
-    """Refuse a test that makes no sense, whatever the size of the image."""
-    check_tau(tau)
-    check_alpha(alpha)
-    check_choice("correction", correction, Correction)
-    if correction == "reference" and not plan.guess:
-        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
-
-
-def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
+def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:
     """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
-    check_test(plan, tau, alpha, correction)
-    needed = fewest_samples(plan, tau, alpha, pixels, correction)
+    needed = fewest_samples(plan, criterion, pixels)
     if needed is None:
         return
-    best = largest_tau(tested_samples(plan, correction), alpha, pixels, correction)
+    alpha, correction = criterion.alpha, criterion.correction_for(plan)
+    best = largest_tau(tested_samples(plan, criterion), alpha, pixels, correction)
     other = f", or lower tau to {best} at most" if best else ""
     raise InfeasibleError(
-        f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, "
+        f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={criterion.tau}, alpha={alpha}, "
         f"correction={correction!r}, even if all agree: raise n to at least {needed}{other}."
     )

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..basics.files import sha256
+from ..basics.files import PLAIN, plain
 from ..basics.messages import ArgumentError
-from ..explainer import Explanation
+from ..explainer import NO_MODEL, Explainer, Explanation, NoModel
 from ..models import Classifier
 
 Call = Callable[[Tensor, Tensor], Explanation]  # of images in pixel space and their targets
 
 
 @dataclass(eq=False)
-class Adapted:
+class Adapted(Explainer):
     """An explainer made of a foreign explanation.
 
     A certificate needs a deterministic function of one image. An explanation that draws random numbers from the
@@ -32,19 +32,15 @@ class Adapted:
     run: Call = field(repr=False)
     name: str
     params: Mapping[str, Any]
-    model: Classifier | None = None
+    model: Classifier | NoModel = NO_MODEL
     layer: str = ""
     seed: int = 0
-    forwards: int = 1
+    passes: int = 1
     _random: bool = field(default=False, init=False, repr=False)  # seen to draw random numbers
 
     def __post_init__(self) -> None:
         if self.seed:  # whether it matters is not known before the first image
             self.params = {**self.params, "seed": self.seed}
-
-    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        """Attribution maps, one per image, as the foreign explanation gives them."""
-        return self.explain(images, targets).maps
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         """Maps and, where there is a model, logits of images (B, C, H, W) in pixel space, for one target each."""
@@ -59,7 +55,7 @@ class Adapted:
     @torch.enable_grad()
     def _run(self, images: Tensor, targets: Tensor) -> tuple[Explanation, bool]:
         """The answer, and whether random numbers were drawn for it."""
-        untouched = nullcontext() if self.model is None else as_found(self.model.net)
+        untouched = as_found(self.model.net) if isinstance(self.model, Classifier) else nullcontext()
         with untouched, repeatable(self.seed) as drawn:
             maps, logits = self.run(images, targets)
         return Explanation(maps.detach(), None if logits is None else logits.detach()), drawn()
@@ -179,33 +175,11 @@ def _restore(states: list[Any]) -> None:
         generator.set_state(state)
 
 
-_PLAIN = (bool, int, float, str, type(None))
-
-
-def plain(value: Any) -> Any:
-    """`value` for the provenance: numbers and names as they are, arrays by their content, anything else by its name.
-
-    Never by its `repr`, which may hold an address that changes from one process to the next.
-    """
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (Tensor, np.ndarray)):
-        array = np.asarray(value.detach().cpu().double() if isinstance(value, Tensor) else value)
-        return f"{value.dtype} {array.shape} {sha256(array.tobytes())[:12]}"
-    return getattr(value, "__qualname__", type(value).__qualname__)
-
-
 def own_settings(thing: object, besides: Collection[str] = ()) -> dict[str, Any]:
     """The public attributes of an object that are numbers, names or tuples of them."""
     public = {name: value for name, value in vars(thing).items() if not name.startswith("_") and value is not None}
     kept = {name: value for name, value in public.items() if name not in besides}
-    return {name: plain(value) for name, value in kept.items() if isinstance(value, (*_PLAIN, tuple))}
+    return {name: plain(value) for name, value in kept.items() if isinstance(value, (*PLAIN, tuple))}
 
 
 def function_settings(function: Any) -> tuple[str, dict[str, Any]]:

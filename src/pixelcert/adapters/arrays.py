@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..basics.files import plain
 from ..basics.messages import ExplainerError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, check_model, function_settings, inputs_of, logits_of, plain
+from .adapted import Adapted, check_model, function_settings, inputs_of, logits_of
 
 
 def from_numpy(function: Callable[..., Any], *, name: str | None = None, seed: int = 0, **kwargs: Any) -> Adapted:

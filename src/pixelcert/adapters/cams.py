@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..basics.files import plain
 from ..basics.messages import ArgumentError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, inputs_of, layer_names, logits_of, own_settings, plain
+from .adapted import Adapted, inputs_of, layer_names, logits_of, own_settings
 
 _PLUMBING = ("compute_input_gradient", "uses_gradients", "detach")  # the same for every object of a class
 

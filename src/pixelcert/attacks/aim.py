@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.messages import ArgumentError
-from ..certificate import ABSTAIN, Certificate
-from ..plan import Plan
+from ..certificate import Certificate
+from ..plan import ABSTAIN, Plan
 from ..ranking import count_votes, ones_at
 from .outcome import Pixel, labels_before
 

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..basics.messages import ArgumentError
+from ..basics.messages import ArgumentError, check_choice
 from ..explainer import Explainer, explain
 from ..noise import noisy, snap
-from ..plan import check_choice
 from .aim import Aim
 from .gradients import Gradient
 

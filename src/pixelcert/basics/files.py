@@ -134,8 +134,66 @@ def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
     return sha256(_to_text(header).encode(), *(piece for text, array in parts for piece in (text, array.tobytes())))
 
 
+# ── Sealed JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_sealed(path: str | Path, kind: str, version: int, content: Mapping[str, Any]) -> Path:
+    """Write JSON that people can read, with a checksum that shows any change. Equal contents make equal files."""
+    headed = {"kind": kind, "version": version, **content}
+    return write_atomically(path, json.dumps({**headed, "checksum": _seal(headed)}, indent=1).encode())
+
+
+def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[str, Any]:
+    """Return what `write_sealed` wrote, without its head; ArgumentError with the remedy for anything else."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    except ValueError as error:
+        raise ArgumentError(f"{path} is damaged, cut short, or no JSON file ({error}): {remedy}.") from error
+    if not isinstance(content, dict) or content.get("kind", kind) != kind:  # before 0.2.0 some had no kind
+        raise ArgumentError(f"{path} is not a {kind}: give a file that pixelcert wrote as one.")
+    found = content.get("version", version)
+    if not isinstance(found, int) or found > version:
+        raise ArgumentError(
+            f"{path} has layout version {found!r} and this pixelcert reads up to {version}: upgrade pixelcert."
+        )
+    checksum = content.pop("checksum", None)
+    if checksum not in (_seal(content), sha256(json.dumps(content, indent=1).encode())):  # selections before 0.2.0
+        raise ArgumentError(f"{path} was changed or damaged: its contents do not match their checksum: {remedy}.")
+    return {name: value for name, value in content.items() if name not in ("kind", "version")}
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode())
+
+
+# ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON can hold it: numbers and names as they are, arrays by their digest, the rest by name.
+
+    Never by its `repr`, which may hold an address that changes from one process to the next.
+    """
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):  # a tensor: torch is not imported here
+        array = np.asarray(value if isinstance(value, np.ndarray) else value.detach().cpu().double())
+        return f"{value.dtype} {array.shape} {sha256(array.tobytes())[:12]}"
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
 def sha256(*parts: bytes | memoryview) -> str:
-    """Hexadecimal SHA-256 of the concatenated parts."""
+    """Return the hexadecimal SHA-256 of the concatenated parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,21 @@ from typing import Any, NamedTuple
 import torch
 
 from .messages import ArgumentError
+
+# Images of 224 × 224 × 3 that go through a network at once: a CPU's cache holds few, a GPU is filled by many.
+_BATCH = {"cpu": 16}
+_BATCH_ACCELERATOR = 256
+
+
+def images_per_batch(device: torch.device, values: int) -> int:
+    """Return how many inputs of so many values each fill the device in one batch."""
+    full = _BATCH.get(device.type, _BATCH_ACCELERATOR)
+    return max(1, math.floor(full * 3 * 224 * 224 / values))
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU's model, or the type of any other device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def check_device(device: str | None) -> None:
@@ -27,12 +43,12 @@ def check_device(device: str | None) -> None:
 
 
 def can_run_triton(device: torch.device) -> bool:
-    """Whether our own GPU kernels can be built for `device`; without them torch's functions do the same, slower."""
+    """Return True if our own GPU kernels can be built; without them torch's functions give the same, slower."""
     return device.type == "cuda" and not missing_for_compiling(device)
 
 
 def missing_for_compiling(device: torch.device) -> str:
-    """What `torch.compile` lacks for `device` and the remedy, in words; "" if nothing."""
+    """Return what `torch.compile` lacks for `device`, with the remedy; "" if nothing."""
     return _missing(device.type == "cuda")
 
 
@@ -47,7 +63,7 @@ def _missing(triton: bool) -> str:
 
 
 class _Switch(NamedTuple):
-    """torch has two for each, and refuses to read the older one after the newer one was used."""
+    """One of torch's two switches for each; the older cannot be read once the newer was used."""
 
     older: Any  # has allow_tf32
     newer: Any  # has fp32_precision
@@ -71,14 +87,14 @@ def _switches() -> tuple[_Switch, _Switch]:
 
 
 def tf32_allowed() -> tuple[bool, bool]:
-    """For convolutions, and for products."""
+    """Return True or False for convolutions, and for matrix products."""
     convolutions, products = (switch.read() in (True, "tf32") for switch in _switches())
     return convolutions, products
 
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """While active, it is allowed for both, or for neither."""
+    """Allow or forbid TF32 for convolutions and matrix products inside the block."""
     before = [(switch, switch.read()) for switch in _switches()]
     try:
         for switch, value in before:

@@ -1,41 +1,80 @@
-"""`pixelcert figure`: parse, call the library, print."""
+"""`pixelcert report`, `serve` and `figure`: pages and figures of votes and studies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
-from ..basics.messages import ArgumentError, PixelcertError
+from .. import statistics
+from ..basics.messages import ArgumentError, PixelcertError, naming
 from ..figures.registry import FIGURES, FORMATS, entry, save
+from ..plan import Criterion
+from ..report import write_page, write_study_page
+from ..report.entries import is_study, open_study
+from ..report.page import PageServer
+from ..study.findings import Findings
+from ..study.study import Study
+from ..votes import Votes
 from . import terminal
 
-if TYPE_CHECKING:
-    from ..study.findings import Findings
 
-
-HELP = "Draw the paper's figures from a study's results. Names:\n\n" + "\n\n".join(
-    f"{name}: {figure.about}" for name, figure in FIGURES.items()
-)
-
-
-def figure(
-    name: Annotated[str | None, typer.Argument(help="One of the names above, or all; none: list them.")] = None,
-    file: Annotated[Path | None, typer.Argument(metavar="STUDY", help="The study file, in TOML.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: figures/ in the study's folder.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="The study's own folder, if not beside its file.")] = None,
-    kinds: Annotated[list[str] | None, typer.Option("--format", help="pdf or png; default: both.")] = None,
-    model: Annotated[str | None, typer.Option(help="Default: all, or the first for maps.")] = None,
-    layer: Annotated[str | None, typer.Option(help="Default: all, or each method's own for maps.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="May be repeated; default: all, or the paper's.")] = None,
-    image: Annotated[str | None, typer.Option(help="A photograph's file name; default: the first.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Default: the study's first.")] = None,
-    n: Annotated[int | None, typer.Option("-n", "--samples", help="Default: the study's first.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Default: the study's first.")] = None,
-    tau: Annotated[float | None, typer.Option(help="Default: that of the deletion test.")] = None,
-    level: Annotated[float | None, typer.Option("-K", "--level", help="Default: the study's middle level.")] = None,
+def write(
+    sources: Sequence[Path],
+    out: Path,
+    tau: float | None,
+    alpha: float | None,
+    levels: Sequence[float] | None,
+    correction: str | None,
+    limit: float,
 ) -> None:
+    """Write a page of votes, or of one study."""
+    if limit < 0:
+        raise ArgumentError(f"--limit {limit} is negative: give megabytes, 0 to keep all votes beside the page.")
+    if any(out.resolve() == source.resolve() for source in sources):
+        raise ArgumentError(f"--out {out} is what the page is to be made of: name another file, such as report.html.")
+    most = int(1e6 * limit)
+    if not any(is_study(path) for path in sources):
+        given = {"tau": tau, "alpha": alpha, "correction": correction}
+        test: Any = {name: value for name, value in given.items() if value is not None}
+        votes = _load_each(sources, Criterion(**test), levels or ())
+        written = write_page(out, votes, levels=levels or None, limit=most, **test)
+    elif len(sources) > 1:
+        raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files only, or one study only.")
+    elif alpha is not None or levels or correction:
+        raise ArgumentError("--alpha, -K and --correction are a study's own: change the study file, or leave them out.")
+    else:
+        with terminal.progress("votes") as track:
+            written = write_study_page(out, open_study(sources[0]), tau=tau, limit=most, progress=track(str(out)))
+    terminal.say_written(written)
+
+
+def _load_each(files: Sequence[Path], criterion: Criterion, levels: Sequence[float]) -> Iterator[Votes]:
+    """Yield votes one by one, each checked for what is asked of it, so that the error names its file."""
+    for file in files:
+        votes = Votes.load(file)
+        with naming(file):
+            votes.require_complete()
+            statistics.check_feasible(votes.plan, criterion, votes.pixels)
+            for level in levels:
+                votes.index(level)
+        yield votes
+
+
+def serve(page: Path, port: int) -> None:
+    """Serve a page until Ctrl-C."""
+    with PageServer(page, port) as server:
+        terminal.say(f"{page} is at {server.url} for this machine only; Ctrl-C ends it.")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            terminal.say("ended.")
+
+
+def draw_figures(
+    name: str | None, file: Path | None, folder: Path | None, view: dict[str, Any], out: Path | None, kinds: Any
+) -> None:
+    """Draw one figure of a study, or all; list them where none is named."""
     if name is None:
         for known, listed in FIGURES.items():
             terminal.out.print(f"{known:16} {listed.about}", soft_wrap=True)
@@ -49,32 +88,21 @@ def figure(
     if out is not None and out.is_file():
         raise ArgumentError(f"--out {out} is a file: name a folder.")
     with terminal.status("Reading the study"):
-        from ..study.findings import Findings
-        from ..study.study import Study
-
         study = Study.open(file, folder)
         findings = Findings(study)
-        point = {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level}
-        asked: dict[str, Any] = {
-            "model": model,
-            "layer": layer,
-            "methods": tuple(method or ()),
-            "image": image,
-            **point,
-        }
-        findings.at(**asked)
+        findings.at(**view)
     into = study.folder / "figures" if out is None else out
     for one in FIGURES if name == "all" else [name]:
         try:
-            _draw(findings, one, asked, into, kinds or FORMATS)
+            _draw(findings, one, view, into, kinds or FORMATS)
         except PixelcertError as error:
             if name != "all":
                 raise
             terminal.say(f"{one}: skipped: {error}")
 
 
-def _draw(findings: Findings, name: str, asked: dict[str, Any], into: Path, kinds: Any) -> None:
+def _draw(findings: Findings, name: str, view: dict[str, Any], into: Path, kinds: Any) -> None:
     with terminal.status(f"Drawing {name}"):
-        drawn = entry(name).draw(findings, findings.at(**asked))
+        drawn = entry(name).draw(findings, findings.at(**view))
         files = [save(drawn, into / f"{name}.{kind}") for kind in dict.fromkeys(kinds)]
     terminal.say(", ".join(map(str, files)))

@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ..attacks.outcome import GROUPS, Attempt, Outcome
-from ..certificate import ABSTAIN, Certificate
+from ..certificate import Certificate
+from ..plan import ABSTAIN
 from ..statistics import rounded_down
 from .sheet import ABSTAINED, INK, RADIUS_MAP, SOFT, ZERO, Colour, level_colours, paint_labels, paint_overlay, styled
 from .tiles import Heading, Tile, mosaic, photo_of

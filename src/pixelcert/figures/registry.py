@@ -5,15 +5,13 @@ Imports nothing heavy, so that the command line can list the names at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
-
-from matplotlib.figure import Figure
 
 from ..basics.files import write_atomically
 from ..basics.messages import ArgumentError
@@ -107,8 +105,14 @@ def save(figure: Figure, path: str | Path) -> Path:
     return write_atomically(path, data.getvalue())
 
 
-def check_picture(path: str | Path) -> None:
-    """Refuse a name that does not say which kind of picture it is, before any is drawn."""
+def plotted(draw: Callable[[], Figure], path: str | Path | None) -> Figure:
+    """Draw a figure, and write it if a path is given. Refuse a name that is no picture's before drawing."""
+    from matplotlib.figure import Figure
+
     known = Figure().canvas.get_supported_filetypes()
-    if Path(path).suffix.removeprefix(".").lower() not in known:
+    if path is not None and Path(path).suffix.removeprefix(".").lower() not in known:
         raise ArgumentError(f"path={path} does not say which kind of picture it is: end it in .png, .pdf or .svg.")
+    figure = draw()
+    if path is not None:
+        figure.savefig(path)
+    return figure

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
-from ..certificate import ABSTAIN
+from ..plan import ABSTAIN
 
 Colour = tuple[float, float, float]
 

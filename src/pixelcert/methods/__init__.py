@@ -29,13 +29,18 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
 
 
 def method(name: str, model: Classifier, layer: str | None = None, **params: Any) -> Method:
-    """The explainer called `name` for `model`, at `layer` (by default the method's own), with its parameters.
+    """Make the explainer called `name` for `model`, at `layer` (by default the method's own), with its parameters.
 
     >>> len(METHODS)
     12
     """
+    check_method(name, params)
+    kind = METHODS[name]
+    return kind(model=model, layer=layer or kind.layers[0], **params)
+
+
+def check_method(name: str, params: Mapping[str, Any]) -> None:
+    """Refuse a method and parameters that exist for no model."""
     if name not in METHODS:
         raise ArgumentError(f"method {name!r} is not known: choose one of {', '.join(METHODS)}.")
-    kind = METHODS[name]
-    kind.check_parameters(params)
-    return kind(model=model, layer=layer or kind.layers[0], **params)
+    METHODS[name].check_parameters(params)

@@ -8,7 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, images_per_batch
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
 from ..models.splitting import feature_maps
 from .gradient import target_logits
 from .method import Method
@@ -33,7 +34,7 @@ class AblationCAM(Method):
     relu: bool = True
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         return 1 if self.model.linear_head(self.layer) else 1 + self._channels
 
     @cached_property

@@ -55,7 +55,7 @@ class GradCAMPlusPlus(Method):
     relu: bool = True
 
     @property
-    def bears_bfloat16(self) -> bool:  # type: ignore[override]
+    def bears_bfloat16(self) -> bool:
         """Not at the input, where α_c is near its pole."""
         return self.layer != "input"
 

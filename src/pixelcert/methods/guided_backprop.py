@@ -31,7 +31,8 @@ class GuidedBackprop(Method):
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
-    only_calls = False
+    fusable = False
+    compilable = False
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer

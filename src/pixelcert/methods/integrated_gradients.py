@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, images_per_batch
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
 from ..models.splitting import feature_maps
 from .gradient import layer_gradient, target_logits, widen
 from .method import Method
@@ -36,7 +37,7 @@ class IntegratedGradients(Method):
         self.require(self.steps >= 1, "steps", "use 1 or more")
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         return 1 if self.model.linear_head(self.layer) else self.steps
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:

@@ -49,7 +49,8 @@ class LRP(Method):
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
-    only_calls = False
+    fusable = False
+    compilable = False
 
     epsilon: float = 0.25
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, images_per_batch
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
 from ..models import Classifier
 from ..models.cropping import LocalParts, Reach
 from ..models.splitting import feature_maps
@@ -35,7 +36,7 @@ class Occlusion(Method):
     layers = ("input", "final", "*")
     cost = "1 forward per window (729 at 224 × 224), the first layers on crops, and 1 more; 1 before a linear head"
     citation = "Zeiler, Fergus, 2014"
-    runs_crops = True
+    compilable = False
 
     window: int = 0  # 0: 16 at the input, 5 elsewhere
     stride: int = 0  # 0: 8 at the input, 2 elsewhere
@@ -47,7 +48,7 @@ class Occlusion(Method):
         self.require(self._stride() <= self._window(), "stride", f"use at most the window's side, {self._window()}")
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         if self.model.linear_head(self.layer):
             return 1
         return self._windows(self.model.size) ** 2 if self.layer == "input" else 16

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..explainer import Explanation, images_per_batch
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
 from ..models import Classifier
 from ..models.splitting import feature_maps
 from .gradient import target_logits, widen
@@ -85,7 +86,7 @@ class RISE(Method):
         self.require(0 <= self.mask_seed < 2**63, "mask_seed", "use a whole number from 0")
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         return 1 if self.model.linear_head(self.layer) else self.masks
 
     @torch.no_grad()

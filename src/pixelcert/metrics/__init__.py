@@ -1,7 +1,6 @@
 """Metrics: how robust, how well localised and how faithful certified maps are. Pure functions of maps and labels."""
 
 from .faithfulness import DeletionCurve as DeletionCurve
-from .faithfulness import certified_order as certified_order
 from .faithfulness import deletion_curve as deletion_curve
 from .faithfulness import deletion_masks as deletion_masks
 from .faithfulness import order_masks as order_masks

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..basics.messages import ArgumentError
-from ..certificate import Certificate
 from .robustness import check_labels
 
 if TYPE_CHECKING:
@@ -55,27 +54,6 @@ def deletion_masks(labels: Mapping[float, ArrayLike]) -> NDArray[np.bool_]:
     if len(shapes := {step.shape for step in steps}) > 1:
         raise ArgumentError(f"labels has maps of shapes {sorted(shapes)}: give the levels of one image.")
     return np.logical_or.accumulate(np.stack(steps))
-
-
-def certified_order(certificate: Certificate) -> NDArray[np.int64]:
-    """The certified maps' own ordering: flat indices of every pixel certified 1 at some level, most important first.
-
-    The smaller the smallest K at which a pixel is certified 1, the earlier it comes; among equals the one with more
-    votes for 1 at that K, and then the one with the smaller index.
-
-    >>> import pixelcert as pc, torch
-    >>> image = torch.tensor([[[0.6, 0.1, 0.3, 0.9]]])
-    >>> brightness = lambda images, targets: images[:, 0]
-    >>> certified_order(pc.certify(brightness, image, 0, sigma=0.01, levels=(50, 20)))  # the top 3 and the top 1
-    array([3, 0, 2])
-    """
-    level_of, votes_of = np.full(certificate.votes.size, np.inf), np.zeros(certificate.votes.size, dtype=np.int64)
-    for level in sorted(certificate.labels, reverse=True):  # smaller levels come later and win
-        ones = certificate.labels[level] == 1
-        level_of[ones] = level
-        votes_of[ones] = certificate.votes.ones[certificate.votes.index(level)][ones]
-    order = np.lexsort((-votes_of.ravel(), level_of.ravel()))  # the last key counts first; a stable sort keeps indices
-    return order[: int(np.isfinite(level_of).sum())]
 
 
 def order_masks(order: ArrayLike, size: tuple[int, int], percents: Sequence[float]) -> NDArray[np.bool_]:

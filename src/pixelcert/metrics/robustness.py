@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..basics.messages import ArgumentError
-from ..certificate import ABSTAIN
+from ..plan import ABSTAIN
 
 
 class Shares(NamedTuple):

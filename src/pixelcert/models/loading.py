@@ -92,9 +92,12 @@ def load_model(
         name: one of torchvision's classifiers ("resnet18", "vit_b_16", …), the embedded "efficientnet_lite0", or
             "package.module:function" for a function without arguments that returns a `Classifier`.
         weights: "DEFAULT" for torchvision's own (downloaded once), the path of a `.safetensors` or `.pth` state dict
-            (no pickled code is run), or None for random weights. The embedded model brings its own.
+            (no pickled code is run), or "none" for random weights. The embedded model brings its own.
         device: where to put it; a GPU if there is one.
     """
+    check_device(None if device is None else str(device))
+    check_weights(weights)
+    weights = None if weights == "none" else weights
     if weights != "DEFAULT" and (":" in name or name == EMBEDDED):
         raise ModelError(f"weights={weights} cannot be given: {name} brings its own.")
     if ":" in name:
@@ -128,7 +131,7 @@ def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
         except OSError as error:
             raise ModelError(
                 f"the weights of {name} could not be downloaded ({error}): give weights=PATH of a .safetensors or .pth "
-                f"file, or weights=None for random ones."
+                f"file, or weights=none for random ones."
             ) from error
     else:
         options = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}  # as their weights expect
@@ -191,17 +194,7 @@ def _from_function(name: str) -> Classifier:
     return model
 
 
-def check_model_options(weights: str, device: str | None) -> None:
-    """Refuse what no model can be loaded with, before any is."""
-    check_device(device)
-    if weights not in ("DEFAULT", "none") and not Path(weights).is_file():
-        raise ArgumentError(f"--weights {weights} is not a file: check the path, or give DEFAULT or none.")
-
-
-def load_named_model(name: str, weights: str, device: str | None) -> Classifier:
-    """`load_model`, whose errors speak of the options."""
-    try:
-        return load_model(name, None if weights == "none" else weights, device)
-    except ModelError as error:
-        said = str(error).replace("weights=None", "--weights none").replace("weights=", "--weights ")
-        raise ModelError(said) from error
+def check_weights(weights: str | Path | None) -> None:
+    """Refuse weights that no model can be loaded with, before any is."""
+    if weights not in ("DEFAULT", "none", None) and not Path(weights).is_file():
+        raise ArgumentError(f"weights={weights} is not a file: check the path, or give DEFAULT or none.")

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .. import statistics
 from ..basics.files import sha256
 from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
 from ..figures.sheet import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
-from ..statistics import Correction
+from ..plan import Criterion
 from ..votes import Votes
 from .entries import Chunks, Shown
 
@@ -33,8 +34,8 @@ ALWAYS_SHOWN = 4  # choices that a page names even where there is only one: imag
 class Index:
     """Everything that a page must know from the start, small: names, tests, and where the chunks are."""
 
-    def __init__(self, chunks: Chunks, taus: Sequence[float], alpha: float, correction: Correction | None) -> None:
-        self._chunks, self._alpha, self._correction = chunks, alpha, correction
+    def __init__(self, chunks: Chunks, taus: Sequence[float], criterion: Criterion) -> None:
+        self._chunks, self._criterion = chunks, criterion
         self._taus = sorted({*TAUS, *taus})
         self._tests: list[dict[str, Any]] = []
         self._test_of: dict[tuple[Any, ...], int] = {}
@@ -82,31 +83,30 @@ class Index:
         plan, counted = votes.plan, votes.predictions is not None
         key = (plan.sigma, plan.n, plan.guess, votes.size, votes.channels, counted)
         if key not in self._test_of:
-            correction = self._correction or statistics.default_correction(plan)
             self._test_of[key] = len(self._tests)
-            self._tests.append(make_test(votes, self._taus, self._alpha, correction))
+            self._tests.append(make_test(votes, self._taus, self._criterion.for_plan(plan)))
         return self._test_of[key]
 
 
 # ── Tests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_test(votes: Votes, taus: Sequence[float], alpha: float, correction: Correction) -> dict[str, Any]:
+def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict[str, Any]:
     """All that is needed to certify votes of this kind at any of `taus`."""
-    plan = votes.plan
+    plan, alpha, correction = votes.plan, criterion.alpha, criterion.correction
     by_count = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels)
     return {
         "n": plan.n,
         "sigma": plan.sigma,
         "guess": plan.guess if correction == "reference" else 0,
-        "tested": statistics.tested_samples(plan, correction),
+        "tested": statistics.tested_samples(plan, criterion),
         "alpha": alpha,
         "correction": correction,
-        "promise": promise_in_words(votes, alpha, correction, "{R}"),
+        "promise": promise_in_words(votes, criterion, "{R}"),
         "radiusPromise": _radius_promise(votes, alpha),
         "values": votes.channels * votes.pixels,
         "radii": statistics.certified_radius(by_count, votes.pixels, votes.channels).tolist(),
-        "taus": [_at_tau(votes, tau, alpha, correction) for tau in taus],
+        "taus": [_at_tau(votes, replace(criterion, tau=tau)) for tau in taus],
     }
 
 
@@ -119,10 +119,11 @@ def _radius_promise(votes: Votes, alpha: float) -> str:
     )
 
 
-def _at_tau(votes: Votes, tau: float, alpha: float, correction: Correction) -> dict[str, Any]:
-    if fewest := statistics.fewest_samples(votes.plan, tau, alpha, votes.pixels, correction):
+def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
+    tau = criterion.tau
+    if fewest := statistics.fewest_samples(votes.plan, criterion, votes.pixels):
         return {"tau": tau, "fewest": fewest}
-    test = thresholds(votes, tau, alpha, correction)
+    test = thresholds(votes, criterion)
     return {"tau": tau, "radius": votes.radius_at(tau), "steps": test.steps, "prediction": test.prediction}
 
 

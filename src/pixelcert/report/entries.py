@@ -15,6 +15,7 @@ from ..basics.files import sha256, write_atomically
 from ..basics.messages import ArgumentError
 from ..figures.registry import FIGURES
 from ..plan import PRESETS, Plan
+from ..statistics import fewest_samples
 from ..study.inventory import FILE, Inventory
 from ..study.settings import Settings
 from ..study.store import Store
@@ -195,7 +196,7 @@ def _name_figure(stem: str) -> dict[str, str]:
 def _tables(study: Study) -> Iterator[dict[str, Any]]:
     """A summary for each point of the study at which something was measured, the study's usual point first."""
     means = _means(study, study.store)
-    settings, usual = study.settings, study.setting()
+    settings, usual = study.settings, study.point()
     sizes = {(job.model.label, job.scene.kind): job.size for job in study.jobs()}
     axes = (settings.sigma, settings.n, settings.presets, settings.tau, sorted(settings.levels, reverse=True))
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
@@ -210,8 +211,8 @@ def _out_of_reach(
     settings: Settings, point: Mapping[str, Any], sizes: Mapping[tuple[str, str], int]
 ) -> set[tuple[str, str]]:
     """(model, kind of scene) whose maps have too many pixels for n to certify any of them at this point's τ."""
-    plan = settings.plans()[point["preset"], point["sigma"], point["n"]]
-    return {which for which, size in sizes.items() if settings.fewest_samples(plan, point["tau"], size**2)}
+    plan, criterion = settings.plans()[point["preset"], point["sigma"], point["n"]], settings.criterion(point["tau"])
+    return {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
 
 
 def _means(study: Study, store: Store) -> list[Row]:

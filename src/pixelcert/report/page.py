@@ -20,8 +20,7 @@ from urllib.parse import quote
 from .. import __version__, statistics
 from ..basics.files import write_atomically
 from ..basics.messages import ArgumentError, Progress
-from ..plan import ALPHA, TAU, check_levels
-from ..statistics import Correction
+from ..plan import ALPHA, TAU, Correction, Criterion, check_levels
 from ..study.study import Study
 from ..votes import Votes
 from .contents import Index
@@ -60,10 +59,10 @@ def write_page(
     """
     path, chosen = Path(path), None if levels is None else check_levels(levels)
     with Chunks(folder_of(path), limit) as chunks:
-        index = Index(chunks, (tau,), alpha, correction)
+        criterion = Criterion(tau, alpha, correction)
+        index = Index(chunks, (tau,), criterion)
         for one in votes:
-            test = correction or statistics.default_correction(one.plan)
-            statistics.check_feasible(one.plan, tau, alpha, one.pixels, test)
+            statistics.check_feasible(one.plan, criterion, one.pixels)
             index.add(Shown.of(one), chosen)
         return _write(path, chunks, index, {"tau": tau, "study": None}, "Certified explanations")
 
@@ -78,10 +77,10 @@ def write_study_page(
 ) -> Written:
     """Write the interactive page of what a study has finished: its votes, summary and figures."""
     path, settings = Path(path), study.settings
-    tau = study.setting()["tau"] if tau is None else tau
-    statistics.check_tau(tau)
+    tau = study.point()["tau"] if tau is None else tau
+    criterion = settings.criterion(tau)
     with Chunks(folder_of(path), limit) as chunks:
-        index = Index(chunks, (*settings.tau, tau), settings.alpha, settings.correction)
+        index = Index(chunks, (*settings.tau, tau), criterion)
         total = len(study.jobs())
         for done, shown in enumerate(shown_of(study), 1):
             if shown is not None:

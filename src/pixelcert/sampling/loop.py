@@ -10,19 +10,22 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.messages import ExplainerError, PixelcertWarning, Progress
-from ..explainer import Explainer, explain
+from ..explainer import Explainer, Explanation, Tuning, class_names, explain
+from ..image import to_photo
 from ..noise import noisy
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
-from ..votes import Votes
-from .precision import Tuning, rounding
+from ..votes import Provenance, Votes
+from .precision import rounding
 
 
 class Interrupted(KeyboardInterrupt):
@@ -45,31 +48,46 @@ class SamplingError(ExplainerError):
 
 
 class _NothingButNaNError(ExplainerError):
-    """No vote of such an explainer is worth keeping."""
+    """An explainer of which no vote is worth keeping."""
 
 
 @dataclass
 class Task:
-    """One image on its way from no votes, or some, to all that were planned."""
+    """One image on its way from no votes, or some, to all that were planned. Every plan counts the same maps."""
 
-    votes: tuple[Votes, ...]  # for each plan: they count the same maps, each by its own rules
-    clean: Tensor  # (C, H, W), on the grid
+    plans: tuple[Plan, ...]
+    clean: Tensor  # (C, H, W), on the lattice
+    provenance: Provenance
+    counts: tuple[Counts, ...]  # of each plan
     progress: Progress | None = None
-    counts: tuple[Counts, ...] = field(init=False)
-    has_map: bool = field(init=False)  # that is not NaN everywhere, as far as known
+    photo: NDArray[np.uint8] | None = None
+    batches: list[tuple[int, int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
+    has_map: bool = False  # one that is not NaN everywhere, as far as known
 
-    def __post_init__(self) -> None:
-        self.counts = tuple(Counts.of(votes, self.clean.device) for votes in self.votes)
-        self.has_map = self.counted > 0
+    @classmethod
+    def start(
+        cls,
+        plans: tuple[Plan, ...],
+        clean: Tensor,
+        device: torch.device,
+        provenance: Provenance,
+        progress: Progress | None = None,
+    ) -> Task:
+        """Start with no votes of an image that is still on the CPU."""
+        counts = tuple(Counts.none(plan, clean.shape[1:].numel(), device) for plan in plans)
+        return cls(plans, clean.to(device), provenance, counts, progress, to_photo(clean))
+
+    @classmethod
+    def resume(cls, votes: Votes, clean: Tensor, provenance: Provenance, progress: Progress | None = None) -> Task:
+        """Start with the votes of an interrupted run."""
+        batches = [(int(first), int(size)) for first, size in votes.provenance.batches or ()]
+        counts = (_to_counts(votes, clean.device),)
+        return cls((votes.plan,), clean, provenance, counts, progress, votes.photo, batches, votes.counted > 0)
 
     @property
     def plan(self) -> Plan:
-        """That of the noise, which is the same in all."""
-        return self.votes[0].plan
-
-    @property
-    def target(self) -> int:
-        return self.votes[0].provenance.target
+        """The plan of the noise, which is the same in all."""
+        return self.plans[0]
 
     @property
     def counted(self) -> int:
@@ -81,31 +99,64 @@ class Task:
         return range(self.counted, self.plan.n)
 
     def to_votes(self, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
-        pairs = zip(self.counts, self.votes, strict=True)
-        return tuple(counts.to_votes(votes, explainer, batch_size) for counts, votes in pairs)
+        return tuple(self._to_votes(*pair, explainer, batch_size) for pair in zip(self.plans, self.counts, strict=True))
+
+    def _to_votes(self, plan: Plan, counts: Counts, explainer: Explainer, batch_size: int) -> Votes:
+        def fetch(values: Tensor) -> NDArray[np.int32]:
+            array: NDArray[np.int32] = values.cpu().numpy().reshape(-1, *self.clean.shape[1:])
+            return array
+
+        predictions = None if counts.predictions is None else counts.predictions.cpu().numpy()
+        answered = () if predictions is None else np.flatnonzero(predictions).tolist()
+        names = class_names(explainer, [self.provenance.target, *answered])
+        told = {**(self.provenance.surgery or {}), **explainer.surgery}
+        provenance = replace(
+            self.provenance, batch_size=batch_size, class_names=names, surgery=told, batches=self.batches
+        )
+        guess_ones = None if counts.guess_ones is None else fetch(counts.guess_ones)
+        ones, zeros = fetch(counts.votes[0]), fetch(counts.votes[1])
+        channels = self.clean.shape[0]
+        return Votes(plan, provenance, channels, counts.counted, ones, zeros, guess_ones, predictions, self.photo)
+
+
+def _to_counts(votes: Votes, device: torch.device) -> Counts:
+    def put(array: NDArray[np.int32]) -> Tensor:
+        return torch.tensor(array.reshape(-1, votes.pixels), device=device)
+
+    predictions = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
+    guesses = None if votes.guess_ones is None else put(votes.guess_ones)
+    return Counts(votes.counted, torch.stack([put(votes.ones), put(votes.zeros)]), guesses, predictions)
+
+
+def explain_copies(
+    explainer: Explainer, clean: Tensor, target: int, *, sigma: float, seed: int, samples: range
+) -> tuple[Tensor, Explanation]:
+    """Return noisy copies (B, C, H, W) of an image on the lattice, and their explanation."""
+    copies = noisy(clean, sigma, seed, samples)
+    return copies, explain(explainer, copies, target)
 
 
 class _Piece(NamedTuple):
-    """Samples of one image, and their place in a batch."""
+    """Samples of one image, and their slots in a batch."""
 
-    run: Task
+    task: Task
     samples: range
-    rows: slice
+    slots: slice
 
 
 class _Batch(NamedTuple):
     """A batch that was queued."""
 
     pieces: list[_Piece]
-    nan: Tensor  # (B,), whether a map is NaN everywhere; on the CPU when done
+    nan: Tensor  # (B,), True for a map that is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
 
 
-def count_each(
-    runs: Iterable[Task], explainer: Explainer, tuning: Tuning, batch_size: int
-) -> Iterator[tuple[Votes, ...]]:
-    """The votes of every run, in order, as they are done. All have the same plans."""
-    source, begun, queued = iter(runs), deque[Task](), deque[_Batch]()
+def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> Iterator[tuple[Votes, ...]]:
+    """Yield the votes of every task, in order, as they are done. All have the same plans."""
+    assert tuning.batch_size is not None, "the tuning is settled"
+    batch_size = tuning.batch_size
+    source, begun, queued = iter(tasks), deque[Task](), deque[_Batch]()
     try:
         while True:
             pieces = _fill(begun, source, batch_size)
@@ -117,11 +168,13 @@ def count_each(
                     raise
                 batch_size //= 2
                 continue
+            for piece in pieces:
+                _note_size(piece, batch_size)
             if not queued:
                 return
             if not pieces or len(queued) > _ahead(begun[0]):
                 _wait(queued.popleft())
-                flying = {id(piece.run) for batch in queued for piece in batch.pieces}
+                flying = {id(piece.task) for batch in queued for piece in batch.pieces}
                 while begun and not begun[0].left and id(begun[0]) not in flying:
                     votes = begun[0].to_votes(explainer, batch_size)
                     begun.popleft()
@@ -144,77 +197,85 @@ def count_each(
         ) from error
 
 
-def _rescue(run: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
-    """What was counted, and what is being counted now."""
-    if run.clean.device.type == "cuda":
-        torch.cuda.synchronize(run.clean.device)
-    return run.to_votes(explainer, batch_size)
+def _note_size(piece: _Piece, batch_size: int) -> None:
+    """Record the batch size from this sample on, where it is new."""
+    batches = piece.task.batches
+    if not batches or batches[-1][1] != batch_size:
+        batches.append((piece.samples.start, batch_size))
+
+
+def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
+    """Return the votes counted so far, and those being counted now."""
+    if task.clean.device.type == "cuda":
+        torch.cuda.synchronize(task.clean.device)
+    return task.to_votes(explainer, batch_size)
 
 
 def _fill(begun: deque[Task], source: Iterator[Task], batch_size: int) -> list[_Piece]:
-    """The next samples, up to `batch_size`, of images of one shape; new images are begun where there is room."""
+    """Take the next samples, up to `batch_size`, of images of one shape; begin new images where there is room."""
     pieces: list[_Piece] = []
     filled = place = 0
     while filled < batch_size:
         if place == len(begun):
-            if (run := next(source, None)) is None:
+            if (task := next(source, None)) is None:
                 break
-            begun.append(run)
-        run = begun[place]
-        if run.left:
-            if pieces and run.clean.shape != pieces[0].run.clean.shape:
+            begun.append(task)
+        task = begun[place]
+        if task.left:
+            if pieces and task.clean.shape != pieces[0].task.clean.shape:
                 break
-            samples = run.left[: batch_size - filled]
-            pieces.append(_Piece(run, samples, slice(filled, filled + len(samples))))
+            samples = task.left[: batch_size - filled]
+            pieces.append(_Piece(task, samples, slice(filled, filled + len(samples))))
             filled += len(samples)
         place += 1
     return pieces
 
 
 def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch:
-    """Explain and count a batch, or have an accelerator begin to. Runs change only when all went well."""
-    clean, plan = pieces[0].run.clean, pieces[0].run.plan
-    images = torch.empty((pieces[-1].rows.stop, *clean.shape), device=clean.device)
+    """Explain and count a batch, or have an accelerator begin to. Tasks change only when all went well."""
+    first = pieces[0].task
+    clean, plans = first.clean, first.plans
+    images = torch.empty((pieces[-1].slots.stop, *clean.shape), device=clean.device)
     targets = torch.empty(len(images), dtype=torch.int64, device=clean.device)
-    for run, samples, rows in pieces:
-        noisy(run.clean, plan.sigma, plan.seed, samples, out=images[rows])
-        targets[rows] = run.target
+    for task, samples, slots in pieces:
+        noisy(task.clean, first.plan.sigma, first.plan.seed, samples, out=images[slots])
+        targets[slots] = task.provenance.target
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-        _check_independence(explainer, images, targets, maps, pieces, plan)
-    plans = [votes.plan for votes in pieces[0].run.votes]
+        _check_independence(explainer, images, targets, maps, pieces, first.plan)
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
     counted = [
         tuple(
-            counts.plus(ranking, rows, answers, classes, plan)
-            for counts, ranking, plan in zip(run.counts, rankings, plans, strict=True)
+            counts.plus(ranking, slots, answers, classes, plan)
+            for counts, ranking, plan in zip(task.counts, rankings, plans, strict=True)
         )
-        for run, _, rows in pieces
+        for task, _, slots in pieces
     ]
-    counted = [tuple(one.on_host() if one.counted == plan.n else one for one in counts) for counts in counted]
+    last = first.plan.n
+    counted = [tuple(one.to("cpu") if one.counted == last else one for one in counts) for counts in counted]
     nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
     for piece, counts in zip(pieces, counted, strict=True):
-        piece.run.counts = counts
+        piece.task.counts = counts
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
     return _Batch(pieces, nan, done)
 
 
-def _ahead(run: Task) -> int:
-    """How many batches may be queued while one is waited for."""
-    return 1 if run.clean.device.type == "cuda" else 0
+def _ahead(task: Task) -> int:
+    """Return how many batches may be queued while one is waited for."""
+    return 1 if task.clean.device.type == "cuda" else 0
 
 
 def _wait(batch: _Batch) -> None:
-    """Until it is done, and tell of it."""
+    """Wait for the batch, then report progress."""
     if batch.done is not None:
         batch.done.synchronize()
-    for run, samples, rows in batch.pieces:
-        run.has_map = run.has_map or not bool(batch.nan[rows].all())
-        if not run.has_map and samples.stop >= min(run.plan.n, len(batch.nan)):  # as many as fill a batch
+    for task, samples, slots in batch.pieces:
+        task.has_map = task.has_map or not bool(batch.nan[slots].all())
+        if not task.has_map and samples.stop >= min(task.plan.n, len(batch.nan)):  # as many as fill a batch
             raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
-        if run.progress is not None:
-            run.progress(samples.stop, run.plan.n)
+        if task.progress is not None:
+            task.progress(samples.stop, task.plan.n)
 
 
 def _check_independence(
@@ -222,11 +283,11 @@ def _check_independence(
 ) -> None:
     """Refuse maps that depend on the rest of the batch: their votes would not be independent.
 
-    Only gross dependence shows, and only for explainers that do not vouch for themselves (`Method` does). One that
-    draws random numbers of its own differs from call to call, and cannot be checked. An image that has another map by
-    itself is looked at among copies of itself: a GPU rounds otherwise in a batch of another size.
+    Only gross dependence shows, and only explainers that do not vouch for themselves are checked (`Method` does). One
+    that draws random numbers of its own differs from call to call, and cannot be checked. An image that has another map
+    by itself is compared with copies of itself, because a GPU rounds otherwise in a batch of another size.
     """
-    if len(images) == 1 or getattr(explainer, "batch_independent", False) or all(p.samples.start for p in pieces):
+    if len(images) == 1 or explainer.batch_independent or all(piece.samples.start for piece in pieces):
         return
 
     def votes(some: Tensor) -> Tensor:

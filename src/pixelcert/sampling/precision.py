@@ -1,74 +1,89 @@
-"""Tuning: the number format that an explainer is sampled in, whether it is compiled, and the explainer that has both.
+"""Precision: settle how an explainer is computed: number format, compiling, batch size.
 
 A certificate is about the function as it is computed, so a lower precision is as sound as a higher one: it is another,
-slightly different explainer, and the votes' provenance says which. docs/performance.md has the measured effects that
-"auto" goes by.
+slightly different explainer, and the votes' provenance says which. docs/performance.md has the measured effects behind
+"auto".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, get_args
+from typing import get_args
 
 import torch
 
-from ..basics.machine import missing_for_compiling, tf32
+from ..basics.machine import can_run_triton, images_per_batch, missing_for_compiling, tf32, tf32_allowed
 from ..basics.messages import ArgumentError, ModelError
-from ..explainer import Explainer, own_precision
-from ..plan import check_choice
+from ..explainer import Explainer, Precision, Tuning
 from ..votes import Provenance
 
-Precision = Literal["auto", "float32", "tf32", "bfloat16"]
-Compile = bool | Literal["auto"]
-
-_LONG = 4_000_000  # network runs of 224 × 224 pixels from which compiling saves more time than it takes
-
-
-class Tuning(NamedTuple):
-    """How an explainer is computed."""
-
-    precision: str  # "float32", "tf32", "bfloat16", or what a black box or a model of another format computes in
-    compiled: bool = False
+_LONG = 4_000_000  # passes of 224 × 224 pixels from which compiling saves more time than it takes
+# Batches of the device that one call of the explainer may take, so that progress shows and little is lost when it ends.
+_CALL = {"cpu": 1}
+_CALL_ACCELERATOR = 64
 
 
-def choose_tuning(
-    explainer: Explainer, device: torch.device, precision: Precision, compile: Compile, runs: float
-) -> Tuning:
-    """What "auto" stands for, and a refusal of what cannot be had, with so many `runs` on 224 × 224 pixels ahead.
+def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Tuning:
+    """Settle what `tuning` leaves open, and refuse what cannot be had.
 
-    - precision "auto": bfloat16 on GPUs that have it, where the method bears it; float32 elsewhere; a black box, and a
+    - precision "auto": bfloat16 on GPUs that have it, where the method bears it; float32 elsewhere. A black box, and a
       model that is not in float32, are left as they are.
-    - compile "auto": on a GPU with Triton and a C compiler, for methods that can be compiled, when the wait pays.
+    - compile "auto": on a GPU with Triton and a C compiler, for methods that can be compiled, when the wait pays for so
+      many `passes` of 224 × 224 pixels.
+    - batch size: what fills the device with images of so many values.
     """
-    check_choice("precision", precision, Precision)
-    if compile not in (True, False, "auto"):
-        raise ArgumentError(f'compile={compile!r} is not known: use True, False or "auto".')
-    tunable = hasattr(explainer, "tuned")
+    tuning.check()
     return Tuning(
-        _choose_precision(explainer, device, precision, tunable),
-        _choose_compile(explainer, device, compile, tunable, runs),
+        tuning.batch_size or choose_batch_size(explainer, device, values),
+        _choose_precision(explainer, device, tuning.precision),
+        _choose_compile(explainer, device, tuning, passes)[0],
     )
 
 
-def tuning_of(source: Provenance, explainer: Explainer, device: torch.device) -> Tuning:
-    """How votes of `source` were computed, as far as the explainer can be told; a black box is as it is."""
-    own = own_precision(explainer, device)
+def settle_as(source: Provenance, explainer: Explainer, device: torch.device, batch_size: int | None) -> Tuning:
+    """Settle as votes of `source` were computed, as far as the explainer can be told; a black box is as it is."""
+    own, size = own_precision(explainer, device), batch_size or source.batch_size
     known = source.precision in get_args(Precision) and (_is_single(own) or own == source.precision)
-    return Tuning(source.precision, source.compiled) if known and hasattr(explainer, "tuned") else Tuning(own)
+    if known and explainer.tunable:
+        return Tuning(size, source.precision, source.compiled)
+    return Tuning(size, own, False)
 
 
-def tune(explainer: Explainer, tuning: Tuning) -> Explainer:
-    """The explainer that computes so; a black box stays what it is."""
-    if not hasattr(explainer, "tuned"):
-        return explainer
-    tuned: Explainer = explainer.tuned(torch.bfloat16 if tuning.precision == "bfloat16" else None, tuning.compiled)
-    return tuned
+def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.device, passes: float) -> dict[str, str]:
+    """Say for the provenance what precision, compiling and kernels came to, and why not the faster way."""
+    slower = asked.precision == "auto" and settled.precision == "float32" and explainer.tunable
+    why = f" ({_why_not_bfloat16(explainer, device)})" if slower else ""
+    compiled, problem = _choose_compile(explainer, device, asked, passes)
+    return {
+        "precision": settled.precision + why,
+        "compiled": "yes" if compiled else f"no ({problem})",
+        "kernels": "Triton" if can_run_triton(device) else "torch",
+    }
+
+
+def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
+    """Return how many noisy images of so many values one call takes, from the passes that one of them takes."""
+    full = images_per_batch(device, values)
+    calls = _CALL.get(device.type, _CALL_ACCELERATOR)
+    return max(1, min(full, calls * full // max(1, explainer.passes)))
+
+
+def own_precision(explainer: Explainer, device: torch.device) -> str:
+    """Return the number format of the explainer's model as it is, and where torch may round it further."""
+    dtype = explainer.model.precision
+    convolutions, products = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
+    rounded = {
+        "tf32 convolutions": convolutions,
+        "tf32 products": products,
+        "autocast": torch.is_autocast_enabled(device.type),
+    }
+    return ", ".join((dtype, *(name for name, on in rounded.items() if on)))
 
 
 @contextmanager
 def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
-    """While active, a GPU repeats itself exactly, and rounds float32 to TF32 for all tunings but "float32".
+    """Make a GPU repeat itself exactly, and round float32 to TF32 for all tunings but "float32", inside the block.
 
     These are settings of the whole process: sample from one thread at a time.
     """
@@ -84,52 +99,52 @@ def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
         cudnn.deterministic = before
 
 
-def _choose_precision(explainer: Any, device: torch.device, precision: Precision, tunable: bool) -> str:
+def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> str:
     own = own_precision(explainer, device)
     single = _is_single(own)
-    if precision == "auto":
-        if not (tunable and single):
+    if asked == "auto":
+        if not (explainer.tunable and single):
             return own
-        faster = _has_bfloat16(device) and explainer.bears_bfloat16 and _computes_in_bfloat16(explainer)
-        return "bfloat16" if faster else "float32"
-    if precision == "tf32" and device.type != "cuda":
+        return "bfloat16" if not _why_not_bfloat16(explainer, device) else "float32"
+    if asked == "tf32" and device.type != "cuda":
         raise ArgumentError(f"precision='tf32' is a format of NVIDIA's GPUs, and this is {device}: use float32.")
-    if not single and own != precision:
-        raise ArgumentError(f"precision={precision!r} is for networks in float32, and this is {own}: use auto.")
-    if precision == "bfloat16" and not tunable:
+    if not single and own != asked:
+        raise ArgumentError(f"precision={asked!r} is for networks in float32, and this is {own}: use auto.")
+    if asked == "bfloat16" and not explainer.tunable:
         raise ArgumentError("precision='bfloat16' cannot be given to a black box: cast its network, and use auto.")
-    return precision
+    return asked
 
 
-def _choose_compile(explainer: Any, device: torch.device, compile: Compile, tunable: bool, runs: float) -> bool:
-    pays = device.type == "cuda" and runs >= _LONG and not getattr(explainer, "runs_crops", False)
-    if compile is False or (compile == "auto" and not pays):
-        return False
-    problem = ""
-    if not tunable:
+def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:
+    """Return why "auto" stays with float32; "" if bfloat16 will do. The copy that is made to try it is kept."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+        return "the device has no bfloat16"
+    if not explainer.bears_bfloat16:
+        return "the method's certificates would change"
+    try:
+        explainer.tuned(Tuning(1, "bfloat16", False))
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def _choose_compile(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> tuple[bool, str]:
+    """Return whether to compile, and why not; refuse it where it was asked for and cannot be done."""
+    if asked.compile is False:
+        return False, "not asked for"
+    if not explainer.tunable:
         problem = "a black box cannot be compiled from outside: compile its network yourself"
-    elif not explainer.only_calls:
+    elif not explainer.fusable:
         problem = f"{explainer.name} changes functions of the network as it runs, which a compiler does not see"
     else:
         problem = missing_for_compiling(device)
-    if problem and compile is True:
+    if problem and asked.compile is True:
         raise ArgumentError(f'compile=True: {problem}, or use "auto".')
-    return not problem
-
-
-def _computes_in_bfloat16(explainer: Any) -> bool:
-    """Whether its network does, by trying; the copy that is made for it is kept."""
-    try:
-        explainer.tuned(torch.bfloat16, False)
-    except ModelError:
-        return False
-    return True
+    if asked.compile == "auto" and not (device.type == "cuda" and passes >= _LONG and explainer.compilable):
+        problem = problem or "the wait would not pay"
+    return not problem, problem
 
 
 def _is_single(own: str) -> bool:
-    """Whether a model's own precision is float32, however torch may round that on a GPU."""
+    """Return True if a model's own precision is float32, however torch may round that on a GPU."""
     return own.startswith("float32") and "autocast" not in own
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)

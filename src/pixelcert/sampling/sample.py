@@ -1,4 +1,4 @@
-"""Sampling: from an explainer and an image to `Votes`. What is asked is checked here, before the loop begins."""
+"""Sample: from an explainer and an image to `Votes`. Everything asked is checked at this door, before the loop."""
 
 from __future__ import annotations
 
@@ -14,30 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import statistics
-from ..basics.messages import ArgumentError, Progress
-from ..explainer import (
-    Explainer,
-    channels_of,
-    check_target,
-    choose_batch_size,
-    class_names,
-    describe,
-    device_of,
-    runs_per_image,
-)
-from ..image import check_image, image_hash, to_photo
+from ..basics.machine import device_name
+from ..basics.messages import ArgumentError, Progress, check_target
+from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, class_names, describe
+from ..image import check_image, image_hash
 from ..noise import snap
-from ..plan import ALPHA, LEVELS, SIGMA, TAU, N, Plan, Preset, Sign, check_number
+from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign
 from ..ranking import check_levels_fit
-from ..statistics import Correction
 from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError
 from .loop import Task, count_each
-from .precision import Compile, Precision, Tuning, choose_tuning, tune, tuning_of
+from .precision import record, settle, settle_as
 
 if TYPE_CHECKING:
     from ..certificate import Certificate
+
+_UNTUNED = Tuning()
 
 
 class Subject(NamedTuple):
@@ -50,22 +43,22 @@ class Subject(NamedTuple):
 
 
 def certify(
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     target: int,
     *,
     tau: float = TAU,
     alpha: float = ALPHA,
     correction: Correction | None = None,
-    **settings: Any,
+    **sampling: Any,
 ) -> Certificate:
-    """Sample and certify in one call; `settings` are those of `sample`."""
-    votes = sample(explainer, image, target, tau=tau, alpha=alpha, correction=correction, **settings)
+    """Sample and certify in one call; `sampling` are the other arguments of `sample`."""
+    votes = sample(explainer, image, target, tau=tau, alpha=alpha, correction=correction, **sampling)
     return votes.certify(tau, alpha, correction=correction)
 
 
 def sample(
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     target: int,
     *,
@@ -106,72 +99,56 @@ def sample(
         Interrupted: on Ctrl-C, carrying the votes counted so far.
     """
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=levels, seed=seed)
+    explainer = as_explainer(explainer)
     if tau is not None:
-        pixels = check_image(image, channels_of(explainer)).shape[1:].numel()
-        statistics.check_feasible(plan, tau, alpha, pixels, correction or statistics.default_correction(plan))
+        pixels = check_image(image, explainer.model.channels).shape[1:].numel()
+        statistics.check_feasible(plan, Criterion(tau, alpha, correction), pixels)
     subject = Subject(image, target, image_name, progress)
-    return next(sample_each(plan, explainer, [subject], batch_size=batch_size, precision=precision, compile=compile))
+    return next(sample_each(plan, explainer, [subject], Tuning(batch_size, precision, compile)))
 
 
 def sample_each(
-    plan: Plan,
-    explainer: Explainer,
-    subjects: Sequence[Subject],
-    *,
-    batch_size: int | None = None,
-    precision: Precision = "auto",
-    compile: Compile = "auto",
+    plan: Plan, explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
 ) -> Iterator[Votes]:
-    """The votes of every subject, in order, as they are done. Samples of several images share a batch.
+    """Yield the votes of every subject, in order, as they are done. Samples of several images share a batch.
 
-    While one image's votes are looked at, an accelerator goes on with the next. When sampling is interrupted or fails,
-    `Interrupted` and `SamplingError` carry the votes of the first image that is not done.
+    While the caller looks at one image's votes, an accelerator goes on with the next. When sampling is interrupted or
+    fails, `Interrupted` and `SamplingError` carry the votes of the first image that is not done.
     """
-    how: Any = {"batch_size": batch_size, "precision": precision, "compile": compile}
-    return (votes for (votes,) in sample_plans((plan,), explainer, subjects, **how))
+    return (votes for (votes,) in sample_plans((plan,), explainer, subjects, tuning))
 
 
 def sample_plans(
-    plans: Sequence[Plan],
-    explainer: Explainer,
-    subjects: Sequence[Subject],
-    *,
-    batch_size: int | None = None,
-    precision: Precision = "auto",
-    compile: Compile = "auto",
+    plans: Sequence[Plan], explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
 ) -> Iterator[tuple[Votes, ...]]:
-    """`sample_each` for several plans that draw the same noise: every map is made once, and counted by all rules."""
+    """Do as `sample_each` for several plans that draw the same noise: maps are made once, and counted by each plan."""
     noises = {(plan.sigma, plan.n, plan.seed) for plan in plans}
     if len(noises) != 1:
         raise ArgumentError(f"plans draw different noise (sigma, n, seed): {sorted(noises)}. Sample them one by one.")
-    plan = plans[0]
     if not subjects:
         return iter(())
-    images = [check_image(subject.image, channels_of(explainer)) for subject in subjects]
-    for image, subject in zip(images, subjects, strict=True):
-        for each in plans:
-            check_levels_fit(each.levels, image.shape[1:].numel(), each.rule)
-        check_target(explainer, _check_index(subject.target), image)
-    device = device_of(explainer, images[0])
-    runs = plan.n * runs_per_image(explainer) * sum(image.numel() for image in images) / (3 * 224 * 224)
-    tuning = choose_tuning(explainer, device, precision, compile, runs)
-    size = check_batch_size(batch_size) or choose_batch_size(explainer, device, images[0].numel())
-    described = describe(explainer)
+    explainer = as_explainer(explainer)
+    checked = [_check_subject(subject, explainer, plans) for subject in subjects]
+    values = [image.numel() for image, _ in checked]
+    device = _device_of(explainer, checked[0][0])
+    passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
+    settled = settle(explainer, tuning, device, values[0], passes)
+    tuned = explainer.tuned(settled)
+    done = record(explainer, tuning, settled, device, passes)
 
-    def prepare(image: Tensor, subject: Subject) -> Task:
-        clean = _on_grid(image)
-        source = _provenance(explainer, described, clean, int(subject.target), subject.name, device, tuning, size)
-        return Task(tuple(_no_votes(each, clean, source) for each in plans), clean.to(device), subject.progress)
+    def start(subject: Subject, image: Tensor, target: int) -> Task:
+        clean = _on_lattice(image)
+        source = _provenance(explainer, clean, target, subject.name, device, settled, done)
+        return Task.start(tuple(plans), clean, device, source, subject.progress)
 
-    prepared: Iterator[Task] = map(prepare, images, subjects)
-    if device.type == "cuda" and len(subjects) > 1:
-        prepared = _in_advance(prepared, device)
-    return count_each(prepared, tune(explainer, tuning), tuning, size)
+    tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
+    ahead = device.type == "cuda" and len(subjects) > 1
+    return count_each(_in_advance(tasks, device) if ahead else tasks, tuned, settled)
 
 
 def resume(
     votes: Votes,
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     *,
     batch_size: int | None = None,
@@ -180,106 +157,92 @@ def resume(
     """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
 
     Refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
-    alone: it is up to you to give the same.
+    only: it is up to you to give the same.
     """
-    source = votes.provenance
-    checked = check_image(image, channels_of(explainer))
-    device, clean = device_of(explainer, checked), _on_grid(checked)
-    tuning = tuning_of(source, explainer, device)
-    size = check_batch_size(batch_size) or source.batch_size
-    described = describe(explainer)
-    now = _provenance(explainer, described, clean, source.target, source.image_name, device, tuning, size)
+    explainer, source = as_explainer(explainer), votes.provenance
+    checked = check_image(image, explainer.model.channels)
+    device, clean = _device_of(explainer, checked), _on_lattice(checked)
+    Tuning(batch_size).check()
+    tuning = settle_as(source, explainer, device, batch_size)
+    tuned = explainer.tuned(tuning)
+    now = _provenance(explainer, clean, source.target, source.image_name, device, tuning, tuned.surgery)
     if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    run = Task((replace(votes, provenance=now),), clean.to(device), progress)
-    (whole,) = next(count_each([run], tune(explainer, tuning), tuning, size))
+    now = replace(now, surgery={**(source.surgery or {}), **tuned.surgery})
+    (whole,) = next(count_each([Task.resume(votes, clean.to(device), now, progress)], tuned, tuning))
     return whole
 
 
 def differences(
-    votes: Votes, plan: Plan, explainer: Explainer, image: Tensor, target: int, precision: Precision = "auto"
+    votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
-    """What sets `votes` apart from those that this plan, explainer, image and target would give, in words."""
-    checked = check_image(image, channels_of(explainer))
-    device = device_of(explainer, checked)
-    tuning = choose_tuning(explainer, device, precision, False, 0)
-    now = _provenance(explainer, describe(explainer), _on_grid(checked), target, "", device, tuning, 1)
+    """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
+    checked = check_image(subject.image, explainer.model.channels)
+    device = _device_of(explainer, checked)
+    settled = settle(explainer, replace(tuning, compile=False), device, checked.numel())
+    now = _provenance(explainer, _on_lattice(checked), subject.target, "", device, settled)
     changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
-    settings = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
-    return settings + votes.provenance.differences(now)
+    drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
+    return drawn + votes.provenance.differences(now)
 
 
-def _on_grid(image: Tensor) -> Tensor:
-    """On the CPU, where it is hashed; moving it later does not change it."""
+def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]) -> tuple[Tensor, int]:
+    image = check_image(subject.image, explainer.model.channels)
+    for plan in plans:
+        check_levels_fit(plan.levels, image.shape[1:].numel(), plan.rule)
+    return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
+
+
+def _device_of(explainer: Explainer, image: Tensor) -> torch.device:
+    """Return the device of the explainer's model, else the image's."""
+    return explainer.model.device or image.device
+
+
+def _on_lattice(image: Tensor) -> Tensor:
+    """Snap an image on the CPU, where it is hashed; moving it later does not change it."""
     return snap(image.cpu())
 
 
-def _in_advance(runs: Iterator[Task], device: torch.device) -> Iterator[Task]:
-    """The runs, the next few of them made in another thread, and copied to the GPU while that is at work."""
+def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
+    """Make the next few tasks in another thread, and copy them to the GPU while it is at work."""
     aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def make() -> Task | None:
         with torch.cuda.stream(aside):
-            run = next(runs, None)
+            task = next(tasks, None)
         aside.synchronize()
-        return run
+        return task
 
     with ThreadPoolExecutor(1) as thread:
         upcoming = deque(thread.submit(make) for _ in range(4))
-        while (run := upcoming.popleft().result()) is not None:
-            for tensor in (run.clean, *(counts.votes for counts in run.counts)):
+        while (task := upcoming.popleft().result()) is not None:
+            for tensor in (task.clean, *(counts.votes for counts in task.counts)):
                 tensor.record_stream(torch.cuda.current_stream(device))  # not to be given away while that reads them
             upcoming.append(thread.submit(make))
-            yield run
-
-
-def check_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is None:
-        return None
-    check_number("batch_size", batch_size, 16)
-    if batch_size < 1:
-        raise ArgumentError(f"batch_size={batch_size} is not a number of images: use 1 or more, or leave it out.")
-    return batch_size
-
-
-def _check_index(target: int) -> int:
-    """Refuse what is no number, such as the name of a class."""
-    try:
-        int(target)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last of a tensor with several values
-        raise ArgumentError(
-            f"target={target!r} is not a class index: use a whole number from 0; model.classes.index(name) finds it."
-        ) from error
-    return target
+            yield task
 
 
 def _provenance(
     explainer: Explainer,
-    described: Mapping[str, Any],
     clean: Tensor,
     target: int,
     image_name: str,
     device: torch.device,
     tuning: Tuning,
-    batch_size: int,
+    surgery: Mapping[str, str] | None = None,
 ) -> Provenance:
+    assert tuning.batch_size is not None, "the tuning is settled"
     return Provenance(
-        **described,
+        **describe(explainer),
         image=image_hash(clean),
         image_name=image_name,
         target=target,
         class_names=class_names(explainer, [target]),
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        device=device_name(device),
         precision=tuning.precision,
-        compiled=tuning.compiled,
-        batch_size=batch_size,
+        compiled=tuning.compile is True,
+        batch_size=tuning.batch_size,
+        surgery=surgery,
     )
-
-
-def _no_votes(plan: Plan, clean: Tensor, provenance: Provenance) -> Votes:
-    zeros = np.zeros((len(plan.levels), *clean.shape[1:]), dtype=np.int32)
-    zeros.setflags(write=False)
-    guesses = zeros if plan.guess else None
-    return Votes(plan, provenance, clean.shape[0], 0, zeros, zeros, guesses, photo=to_photo(clean))

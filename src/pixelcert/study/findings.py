@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.messages import ArgumentError, InfeasibleError
-from ..certificate import ABSTAIN
+from ..basics.messages import ArgumentError
+from ..certificate import certify_or_abstain
 from ..figures.sheet import FAMILIES
 from ..methods import METHODS
-from ..plan import Plan
-from ..statistics import certified_radius, radius
+from ..plan import ABSTAIN, Plan
+from ..statistics import certified_radius, fewest_samples, radius
 from ..votes import Votes
 from .inventory import Inventory
 from .job import Job, Scene
@@ -100,7 +100,7 @@ class Findings:
             self._choose("method", methods, tuple(names.methods)),
             image=image,
             given=frozenset(name for name, value in asked.items() if value is not None),
-            **self.study.setting(**point),
+            **self.study.point(**point),
         )
 
     @staticmethod
@@ -198,12 +198,12 @@ class Findings:
 
     def correction(self, at: View) -> str:
         """How the test accounts for its many pixels, in words."""
-        named = self.settings.correction_of(self._plan(at))
+        named = self.settings.criterion(at.tau).correction_for(self._plan(at))
         return "not corrected" if named == "none" else named
 
     def fewest_samples(self, at: View, tau: float, size: int) -> int | None:
         """How many samples τ needs on images of that side in pixels, where the setting has too few; else None."""
-        return self.settings.fewest_samples(self._plan(at), tau, size**2)
+        return fewest_samples(self._plan(at), self.settings.criterion(tau), size**2)
 
     def _plan(self, at: View) -> Plan:
         plans = {(str(preset), sigma, n): plan for (preset, sigma, n), plan in self.settings.plans().items()}
@@ -215,9 +215,7 @@ class Findings:
         """A job's certified maps; None if it is not finished."""
         if (votes := self.study.store.load_votes(job)) is None:
             return None
-        try:
-            made = votes.certify(tau, self.settings.alpha, correction=self.settings.correction_of(votes.plan))
-        except InfeasibleError:
+        if (made := certify_or_abstain(votes, self.settings.criterion(tau))) is None:
             nothing = {level: np.full(votes.size, ABSTAIN, np.int8) for level in votes.plan.levels}
             return Certified(votes, nothing, np.zeros(votes.size, np.float32))
         return Certified(votes, dict(made.labels), made.overlay)

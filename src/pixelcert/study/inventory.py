@@ -22,6 +22,7 @@ from ..basics.messages import ArgumentError, InfeasibleError, PixelcertWarning, 
 from ..models import Classifier, load_model
 from ..models.variants import for_grid
 from ..photographs import Photograph, Selection, choose, find_photographs, unlisted_images
+from ..statistics import check_feasible
 from .settings import Settings
 
 FILE = "resolved.json"
@@ -249,6 +250,6 @@ def _check_feasible(resolved: Inventory) -> None:
     for plan in settings.plans().values():
         for what, size in resolved.sizes().items():
             try:
-                settings.check_feasible(plan, min(settings.tau), size**2)
+                check_feasible(plan, settings.criterion(min(settings.tau)), size**2)
             except InfeasibleError as error:
                 raise InfeasibleError(f"{what}: {error}") from error

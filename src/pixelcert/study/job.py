@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from .. import __version__
 from ..basics.files import sha256
+from ..explainer import Precision
 from ..methods import METHODS
 from ..photographs import Chosen, Selection
 from ..plan import Plan, Preset
-from ..sampling.precision import Precision
+from ..votes import ALGORITHM
 from .inventory import Inventory, ModelFacts
 from .settings import Settings
 
@@ -85,7 +85,7 @@ class Job:
     def question(self) -> dict[str, Any]:
         """Everything that the answer depends on. Who computes it (device, versions) is in the votes' provenance."""
         return {
-            "pixelcert": __version__,
+            "pixelcert": ALGORITHM,
             "model": self.model.model,
             "weights": self.model.weights,
             "method": self.base,

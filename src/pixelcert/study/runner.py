@@ -11,11 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..explainer import choose_batch_size, explain
+from ..explainer import Tuning, explain
 from ..methods import Method
 from ..noise import noisy, snap
 from ..ranking import count_votes
-from ..sampling.precision import choose_tuning, rounding, tune
+from ..sampling.precision import rounding, settle
 from .job import Job, JobKind
 from .store import bytes_of_votes
 from .worker import Ending, Worker
@@ -176,7 +176,7 @@ def _estimate_cell(
     sampled = len({(job.scene.kind, job.scene.name, job.plan.sigma) for job in jobs})
     try:
         explainer = worker.explainer(job)
-        runs = max(1, explainer.forwards)
+        runs = max(1, explainer.passes)
         per_sample = _seconds_per_sample(job, worker, explainer, runs, speeds) if calibrate else None
     except Exception as error:  # a method that fails here will fail as a job, and is listed with its cause
         return Estimate(len(jobs), sampled, 0, space, None, f"{type(error).__name__}: {error}")
@@ -190,10 +190,10 @@ def _seconds_per_sample(
 ) -> float:
     clean = snap(worker.image(job).to(explainer.model.device))
     plan, device = job.plan, clean.device
-    tuning = choose_tuning(explainer, device, worker.precision, False, 0)
-    fast = tune(explainer, tuning)
+    tuning = settle(explainer, Tuning(precision=worker.precision, compile=False), device, clean.numel())
+    fast = explainer.tuned(tuning)
     if runs <= _SHORT:
-        indices = range(_samples(clean, choose_batch_size(explainer, device, clean.numel())))
+        indices = range(_samples(clean, tuning.batch_size or 1))
 
         def count(clean: Tensor) -> object:
             maps = explain(fast, noisy(clean, plan.sigma, plan.seed, indices), 0).maps
@@ -203,7 +203,7 @@ def _seconds_per_sample(
             return _time(count, clean) / len(indices)
     place = (job.model.label, job.size, job.layer)
     if place not in speeds:
-        features, head = fast.model.split(job.layer)  # type: ignore[attr-defined]
+        features, head = fast.model.split(job.layer)
         with torch.inference_mode(), rounding(tuning, device):
             given = features(noisy(clean, plan.sigma, plan.seed, range(_samples(clean, 128))))
             speeds[place] = _time(head, given) / len(given)

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..basics.files import disk_full, sha256, write_atomically
 from ..basics.messages import VotesFileError
+from ..sampling.checkpoint import Place
 from ..votes import Votes
 from .job import Job
 from .settings import Settings
@@ -82,8 +83,8 @@ class Store:
     def measures_file(self, job: Job) -> Path:
         return self.folder / "measures" / job.key[:2] / f"{job.key}-{self._test}.json"
 
-    def partial_file(self, job: Job) -> Path:
-        return self.folder / "partial" / f"{job.key}.safetensors"
+    def place(self, job: Job) -> Place:
+        return Place(self.votes_file(job), self.folder / "partial" / f"{job.key}.safetensors")
 
     def failure_file(self, job: Job) -> Path:
         return self.folder / "failures" / f"{job.key}.json"
@@ -135,14 +136,11 @@ class Store:
         return _load(self.votes_file(job))
 
     def load_partial(self, job: Job) -> Votes | None:
-        return _load(self.partial_file(job))
+        return _load(self.place(job).partial)
 
     def save_votes(self, job: Job, votes: Votes) -> None:
         """Keep complete votes as the job's answer, incomplete ones to be continued."""
-        file = self.votes_file(job) if votes.complete else self.partial_file(job)
-        _write(lambda: votes.save(file))
-        if votes.complete:
-            self.partial_file(job).unlink(missing_ok=True)
+        self.place(job).save(votes)
 
     def load_measures(self, job: Job) -> dict[str, Any] | None:
         """The job's measures; None if they are absent or damaged."""
@@ -175,7 +173,7 @@ class Store:
 
     def sweep(self, job: Job) -> None:
         """Remove what a process that was killed while writing this job's files left behind. Needs the job's claim."""
-        for file in (self.votes_file(job), self.measures_file(job), self.partial_file(job), self.failure_file(job)):
+        for file in (self.votes_file(job), self.measures_file(job), self.place(job).partial, self.failure_file(job)):
             for litter in file.parent.glob(f".{file.name}.*"):
                 litter.unlink(missing_ok=True)
 

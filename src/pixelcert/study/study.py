@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..basics.messages import ArgumentError, Progress, Track
+from ..statistics import fewest_samples
 from .inventory import Inventory, take_inventory
 from .job import Job, JobKind, jobs
 from .runner import Estimate, Tally, Watch, estimate, run_jobs
@@ -70,7 +71,7 @@ class Study:
         needed: dict[tuple[str, int], dict[float, int]] = {}
         for (preset, _, n), plan in self.settings.plans().items():
             for size, tau in product(set(resolved.sizes().values()), self.settings.tau):
-                if fewest := self.settings.fewest_samples(plan, tau, size**2):
+                if fewest := fewest_samples(plan, self.settings.criterion(tau), size**2):
                     taus = needed.setdefault((preset, n), {})
                     taus[tau] = max(fewest, taus.get(tau, 0))
         return [
@@ -132,7 +133,7 @@ class Study:
         self._check_unchanged(resolved.settings)
         return list(jobs(resolved))
 
-    def setting(self, **asked: Any) -> dict[str, Any]:
+    def point(self, **asked: Any) -> dict[str, Any]:
         """One point of the study for a summary: what is asked, else its first values and its middle level."""
         settings = self.settings
         levels = sorted(settings.levels)
