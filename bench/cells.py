@@ -1,10 +1,10 @@
-"""Every method at every layer: time per certificate beside that of the bare network, and peak memory.
+"""Time per certificate of every method at every layer, beside the bare network's, and peak memory.
 
     python -m bench.cells [--model resnet18] [--images 24] [--masks 1000] [--reference]
 
-The bare network does the same number of runs forward and backward, in the same precision and layout, on inputs that lie
-ready, in batches of the same size. `--reference` adds the published implementation's times and the geometric mean; they
-were measured on one NVIDIA H200 with ResNet-18, so the comparison means something there alone.
+The bare network does the same number of runs forward and backward, in the same precision and layout and in batches of
+the same size, on inputs that lie ready. `--reference` adds the published implementation's times and the geometric mean.
+These times were measured on one NVIDIA H200 with ResNet-18, so compare them only there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LEVELS = (50, 25, 5)
 TARGET = 3
 METHODS_OF_MANY = {"intgrad": "Integrated Gradients", "rise": "RISE", "occlusion": "Occlusion"}
 
-# Seconds per certificate of the published code, sampling and certifying, on one NVIDIA H200: ResNet-18, one image of
-# 224 × 224, n = 100, three levels; RISE with 1000 masks.
+# Seconds per certificate of the published code, sampling + certifying, at the input and at the final layer. One NVIDIA
+# H200, ResNet-18, one image of 224 × 224, n = 100, three levels; RISE with 1000 masks.
 REFERENCE = {
     "grad": (0.43 + 0.48, 0.14 + 0.19),
     "gb": (0.38 + 0.42, 0.14 + 0.20),
@@ -51,13 +51,13 @@ REFERENCE = {
 
 
 class Cell(NamedTuple):
-    """What was measured of a method at a layer, per certificate."""
+    """Measurements of a method at a layer, per certificate."""
 
     explainer: pc.Method
     tuning: Tuning
     seconds: float  # in a row of images
     alone: float  # from one call to its answer
-    bare: float  # of the network alone
+    bare: float  # the network's own
     memory: float  # GB
 
 
@@ -84,7 +84,7 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
 
 
 def bare_seconds(explainer: pc.Method, tuning: Tuning, image: Tensor, n: int) -> float:
-    """The time that the network needs for n samples of this method: its runs forward and backward, and nothing else."""
+    """Return the time of the network's runs for n samples of this method, forward and backward, and nothing else."""
     device = explainer.model.device
     fast = explainer.tuned(tuning)
     body, network = fast.model.split(fast.layer)
@@ -105,7 +105,7 @@ def bare_seconds(explainer: pc.Method, tuning: Tuning, image: Tensor, n: int) ->
 
 
 def _enough(features: Tensor, count: int) -> Tensor:
-    """`count` of them, in the layout that they have."""
+    """Repeat or cut features to `count` of them, and keep their layout."""
     some = features[torch.arange(count, device=features.device) % len(features)]
     return some.contiguous(memory_format=torch.channels_last) if features.ndim == 4 else some
 
@@ -117,7 +117,7 @@ def _gradient(network: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
 
 
 def runs_of_head(explainer: pc.Method) -> tuple[float, float]:
-    """Per sample: runs of what follows the layer without gradient, and with one."""
+    """Count the runs of the layers after this one per sample: without a gradient, and with one."""
     if explainer.model.linear_head(explainer.layer):
         return 0, 0
     return {
@@ -136,7 +136,7 @@ def show_head(reference: bool) -> None:
 
 
 def show(cell: Cell, reference: bool) -> None:
-    """A row, as soon as it is measured: the whole table may take long."""
+    """Print a row as soon as it is measured, because the whole table may take long."""
     explainer, tuning = cell.explainer, cell.tuning
     row(
         explainer.title,
@@ -156,7 +156,7 @@ def published(cell: Cell) -> float:
 def show_means(cells: list[Cell]) -> None:
     together, alone = [published(c) / c.seconds for c in cells], [published(c) / c.alone for c in cells]
     means = [math.exp(sum(map(math.log, ratios)) / len(ratios)) for ratios in (together, alone)]
-    say(f"\nGeometric mean {means[0]:.0f} times as fast, slowest {min(together):.0f}; one image alone {means[1]:.0f}.")
+    say(f"\nGeometric mean {means[0]:.0f} times as fast, at least {min(together):.0f}; one image alone {means[1]:.0f}.")
 
 
 def _time(value: float) -> str:
@@ -166,14 +166,16 @@ def _time(value: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--weights", help="a file; random without, which suffices for time")
+    parser.add_argument("--weights", help="weights file; default: random weights, which are enough for times")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--images", type=int, help="certified in a row; by default 24, on a CPU 1")
-    parser.add_argument("--few", type=int, help="the same for methods of many network runs; by default 8, on a CPU 1")
-    parser.add_argument("-n", type=int, help="samples; by default 100, on a CPU 32")
-    parser.add_argument("--masks", type=int, help="of RISE; by default 1000, on a CPU 16")
+    parser.add_argument("--images", type=int, help="images in a row; default: 24, on a CPU 1")
+    parser.add_argument("--few", type=int, help="images in a row for methods with many runs; default: 8, on a CPU 1")
+    parser.add_argument("-n", type=int, help="samples; default: 100, on a CPU 32")
+    parser.add_argument("--masks", type=int, help="RISE's masks; default: 1000, on a CPU 16")
     parser.add_argument("--precision", default="auto")
-    parser.add_argument("--compile", choices=("auto", "yes", "no", "many"), default="auto", help="many: above 100 runs")
+    parser.add_argument(
+        "--compile", choices=("auto", "yes", "no", "many"), default="auto", help="many: only methods with over 100 runs"
+    )
     parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
     parser.add_argument("--layers", nargs="*", default=["input", "final"])
     parser.add_argument("--reference", action="store_true")

@@ -1,4 +1,4 @@
-"""Where the time of a certificate goes: by stage, and by kernel on a GPU.
+"""Time of a certificate by stage, and by kernel on a GPU.
 
 python -m bench.profile [--model resnet18] [--cells grad:input lrp:input …]
 """
@@ -25,7 +25,7 @@ LEVELS = (50, 25, 5)
 
 
 def stages(explainer: pc.Method, image: torch.Tensor, n: int) -> None:
-    """Milliseconds per certificate of n samples: each stage alone, and the whole."""
+    """Print the milliseconds per certificate of n samples: of each stage by itself, and of the whole."""
     device = explainer.model.device
     tuning = settle(explainer, Tuning(compile=False), device, image.numel())
     fast, clean = explainer.tuned(tuning), snap(image).to(device)
@@ -46,7 +46,7 @@ def stages(explainer: pc.Method, image: torch.Tensor, n: int) -> None:
 
 
 def kernels(explainer: pc.Method, image: torch.Tensor, n: int, most: int = 10) -> None:
-    """The kernels that take most of a certificate's time on the GPU."""
+    """Print the kernels that take most of a certificate's time on the GPU."""
     plan, subjects = Plan(n=n, levels=LEVELS), [Subject(image, 3)] * 8
     list(sample_each(plan, explainer, subjects))
     with profile(activities=[ProfilerActivity.CUDA]) as trace:

@@ -2,8 +2,8 @@
 
     python -m studies.attack studies/reproduction.toml
 
-Certifies three methods with `pixelcert certify` and attacks them with `pixelcert attack`, which takes options that are
-not known here. The votes and attack.json lie in a folder `attack` beside the study file.
+Certify three methods with `pixelcert certify`, then attack them with `pixelcert attack`. Options that this script does
+not know go to `pixelcert attack`. The votes and attack.json are written to a folder `attack` beside the study file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def attack(photographs: list[Path], model: tuple[str | Path, ...], out: Path, *m
         _pixelcert("certify", *photographs, *model, *options).check_returncode()
     votes = [out / f"{file.stem}-{method}-{LAYER}.safetensors" for method in METHODS for file in photographs]
     attacks = _pixelcert("attack", *votes, *model, *more, "--json", stdout=subprocess.PIPE)
-    if attacks.stdout:  # also where the exit code tells of a broken certificate
+    if attacks.stdout:  # a broken certificate also changes the exit code
         (out / "attack.json").write_bytes(attacks.stdout)
     attacks.check_returncode()
 

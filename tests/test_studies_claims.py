@@ -306,10 +306,10 @@ def test_grids_without_certified_pixels_count_as_zero_by_the_published_rules_alo
 
 def test_what_is_missing_is_named(folder, tmp_path):
     with pytest.raises(
-        ArgumentError, match=r"no means of reproduction: `pixelcert study run studies/reproduction.toml`"
+        ArgumentError, match=r"no means of reproduction: run `pixelcert study run studies/reproduction.toml`"
     ):
         find(tmp_path, "reproduction")
-    with pytest.raises(ArgumentError, match=r"nothing of model=vgg11 with preset=default"):
+    with pytest.raises(ArgumentError, match=r"no means with model=vgg11 and preset=default"):
         Evidence.read(find(folder, "reproduction"), "vgg11", "default")
     with pytest.raises(ArgumentError, match=r"no certified of rise at input with .*level=1: add it"):
         Evidence.read(find(folder, "reproduction"), "resnet18", "default").certified("rise", "input", level=1)

@@ -121,12 +121,12 @@ def certify(
     criterion.correction_for(drawn)  # refuses one that these votes cannot have
     with terminal.status("Loading model and images"):
         from ..explainer import Tuning
-        from . import certify as work
+        from .certify import Named, parse_parameters, prepare, run
 
         tuning = Tuning(batch_size, precision, "auto" if compiled is None else compiled)
-        named = work.Named(model, weights, device, method, layer, work.parse_parameters(param or ()))
-        job = work.prepare(images, named, target, drawn, criterion, tuning, out, overwrite, resume, picture)
-    _exit(work.run(job, as_json))
+        named = Named(model, weights, device, method, layer, parse_parameters(param or ()))
+        job = prepare(images, named, target, drawn, criterion, tuning, out, overwrite, resume, picture)
+    _exit(run(job, as_json))
 
 
 @app.command()
@@ -146,9 +146,9 @@ def show(
     radius map.
     """
     criterion = _criterion(tau, alpha, correction)
-    from . import votes as work
+    from .votes import show
 
-    work.show(votes, criterion, level, out, picture, as_json)
+    show(votes, criterion, level, out, picture, as_json)
 
 
 @app.command()
@@ -190,12 +190,12 @@ def attack(
     criterion = _criterion(tau, alpha, correction)
     with terminal.status("Loading votes, model and images"):
         from ..attacks.descent import Effort
-        from . import attack as work
+        from .attack import Named, prepare, run
 
         effort = Effort(steps, draws, samples, gradient, seed, batch_size)  # type: ignore[arg-type]
-        named = work.Named(model, weights, device)
-        campaigns = work.prepare(votes, criterion, named, image or (), level, pixels, radius, effort, out)
-    _exit(work.run(campaigns, out, as_json))
+        named = Named(model, weights, device)
+        campaigns = prepare(votes, criterion, named, image or (), level, pixels, radius, effort, out)
+    _exit(run(campaigns, out, as_json))
 
 
 # ── Before and after ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -212,25 +212,25 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show what n samples can certify before drawing any: votes needed, radius, limits."""
-    from . import plan as work
+    from .plan import find_limits, parse_size, show
 
-    work.show(work.find_limits(n, tau, radius, sigma, alpha, *work.parse_size(size)), as_json)
+    show(find_limits(n, tau, radius, sigma, alpha, *parse_size(size)), as_json)
 
 
 @app.command()
 def models(as_json: Json = False) -> None:
     """List the models that `certify --model` knows by name."""
-    from . import certify as work
+    from .certify import list_models
 
-    work.list_models(as_json)
+    list_models(as_json)
 
 
 @app.command()
 def methods(as_json: Json = False) -> None:
     """List the attribution methods, their layers and parameters."""
-    from . import certify as work
+    from .certify import list_methods
 
-    work.list_methods(as_json)
+    list_methods(as_json)
 
 
 @app.command()
@@ -248,9 +248,9 @@ def report(
     A page that would be too large loads its votes on demand from a folder beside it, such as report_files/ for
     report.html: keep the two together.
     """
-    from . import report as work
+    from .report import write
 
-    work.write(sources, out, tau, alpha, level, correction, limit)
+    write(sources, out, tau, alpha, level, correction, limit)
 
 
 @app.command()
@@ -259,9 +259,9 @@ def serve(
     port: Annotated[int, typer.Option(help="Port on this machine; 0 takes any that is free.")] = 8765,
 ) -> None:
     """Show a page to browsers on this machine, and to no other, until Ctrl-C."""
-    from . import report as work
+    from .report import serve
 
-    work.serve(page, port)
+    serve(page, port)
 
 
 FIGURE_HELP = "Draw the paper's figures from a study's results.\n\nNames:\n\n" + "\n\n".join(
@@ -286,11 +286,11 @@ def figure(
     tau: StudyTau = None,
     level: StudyLevel = None,
 ) -> None:
-    from . import report as work
+    from .report import draw_figures
 
     point = {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level}
     view: Any = {"model": model, "layer": layer, "methods": tuple(method or ()), "image": image, **point}
-    work.draw_figures(name, file, folder, view, out, kinds)
+    draw_figures(name, file, folder, view, out, kinds)
 
 
 # ── Studies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,9 +302,9 @@ def study_init(
     preset: Annotated[str, typer.Option(help="demo: minutes on a laptop; paper: the paper's whole setting.")] = "demo",
 ) -> None:
     """Write a study file with comments, to start from."""
-    from . import study as work
+    from .study import write_template
 
-    work.write_template(file, preset)
+    write_template(file, preset)
 
 
 @study.command("plan")
@@ -315,9 +315,9 @@ def study_plan(
     device: Device = None,
 ) -> None:
     """Show jobs, network runs, estimated time and disk, and what is already done."""
-    from . import study as work
+    from .study import plan
 
-    work.plan(file, out, calibrate, device)
+    plan(file, out, calibrate, device)
 
 
 @study.command("run")
@@ -339,11 +339,9 @@ def study_run(
 
     Stop it whenever you like, and run it again to go on. Several processes may run the same study at once.
     """
-    from . import study as work
+    from .study import run
 
-    _exit(
-        work.run(file, out, device, ray, {"cpus": cpus, "gpus": gpus, "workers": workers}, retries, verify, undefined)
-    )
+    _exit(run(file, out, device, ray, {"cpus": cpus, "gpus": gpus, "workers": workers}, retries, verify, undefined))
 
 
 @study.command("results")
@@ -358,9 +356,9 @@ def study_results(
     undefined: Undefined = None,
 ) -> None:
     """Write tidy tables (CSV and Parquet) of what is finished, and show a summary."""
-    from . import study as work
+    from .study import results
 
-    work.results(file, out, undefined, {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level})
+    results(file, out, undefined, {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level})
 
 
 def _criterion(tau: float, alpha: float, correction: Any) -> Criterion:

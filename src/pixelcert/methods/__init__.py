@@ -9,13 +9,13 @@ from typing import Any
 from ..basics.messages import ArgumentError
 from ..models import Classifier
 from .ablation_cam import AblationCAM
+from .base import Method as Method
 from .cam import CAM
 from .grad_cam import GradCAM, GradCAMPlusPlus, LayerCAM
 from .gradient import Grad, InputXGradient
 from .guided_backprop import GuidedBackprop
 from .integrated_gradients import IntegratedGradients
 from .lrp import LRP
-from .method import Method as Method
 from .occlusion import Occlusion
 from .rise import RISE
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models.splitting import feature_maps
+from .base import Method
 from .gradient import target_logits
-from .method import Method
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..basics.messages import ModelError
 from ..explainer import Explanation
 from ..models.splitting import feature_maps
-from .method import Method
+from .base import Method
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..explainer import Explanation
 from ..models.splitting import feature_maps
+from .base import Method
 from .gradient import layer_gradient
-from .method import Method
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..explainer import Explanation, sum_channels
 from ..models import Classifier
 from ..models.splitting import feature_maps
-from .method import Method
+from .base import Method
 
 
 class LayerGradient(NamedTuple):

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..explainer import Explanation, sum_channels
 from ..models.splitting import feature_maps
 from ..models.variants import EveryReLU
+from .base import Method
 from .gradient import layer_gradient
-from .method import Method
 
 
 @dataclass(frozen=True)

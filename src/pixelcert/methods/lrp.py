@@ -16,9 +16,9 @@ from ..models.folding import Folding, fold_batch_norms
 from ..models.heads import LinearHead
 from ..models.inspection import close
 from ..models.splitting import feature_maps
+from .base import Method
 from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
-from .method import Method
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ..explainer import Explanation
 from ..models import Classifier
 from ..models.cropping import LocalParts, Reach
 from ..models.splitting import feature_maps
+from .base import Method
 from .gradient import target_logits, widen
-from .method import Method
 from .rise import masked_logits
 
 

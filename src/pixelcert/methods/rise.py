@@ -14,8 +14,8 @@ from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models import Classifier
 from ..models.splitting import feature_maps
+from .base import Method
 from .gradient import target_logits, widen
-from .method import Method
 
 Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, h, w)
 
