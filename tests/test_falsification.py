@@ -18,8 +18,9 @@ from scipy.stats import norm
 
 import pixelcert as pc
 from pixelcert import ranking, statistics
-from pixelcert.sampling.sample import loop
-from pixelcert.sampling.sample import sample as sampling
+from pixelcert.explainer import BlackBox
+from pixelcert.sampling import loop
+from pixelcert.sampling import sample as sampling
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)
@@ -294,7 +295,7 @@ def clean_image_leakage(patch: pytest.MonkeyPatch) -> None:
     def leaky(runs, explainer, *rest):
         (run,) = runs
         scale = explainer(run.clean[None], None).abs().quantile(0.99)
-        return real([run], lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1), *rest)
+        return real([run], BlackBox(lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1)), *rest)
 
     patch.setattr(sampling, "count_each", leaky)
 

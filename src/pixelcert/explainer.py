@@ -150,7 +150,7 @@ Explains = Explainer | Callable[[Tensor, Tensor], Any]  # what `sample` takes
 class BlackBox(Explainer):
     """A plain callable ``(images, targets) → maps`` as an explainer, known by its name only.
 
-    What it tells of itself in attributes of the same names as an explainer's is taken over.
+    An object may have a method `explain` instead, and tell of itself in attributes named as an explainer's.
     """
 
     _TOLD: Mapping[str, type] = MappingProxyType(
@@ -179,7 +179,7 @@ def as_explainer(explains: Explains) -> Explainer:
     """Return an explainer as it is, and any other callable as a `BlackBox`."""
     if isinstance(explains, Explainer):
         return explains
-    if not callable(explains):
+    if not callable(getattr(explains, "explain", explains)):
         raise ArgumentError(
             f"explainer is {type(explains).__name__}: give a callable (images, targets) → maps, or pixelcert.adapt(it)."
         )

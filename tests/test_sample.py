@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.explainer import explain
+from pixelcert.explainer import as_explainer, explain
 from pixelcert.noise import noisy, snap
 
 IMAGE = torch.rand(3, 12, 10, generator=torch.Generator().manual_seed(0))
@@ -110,7 +110,7 @@ def test_a_coarse_map_that_is_constant_stays_so_when_its_channels_are_summed_and
     images = torch.rand(2, 3, size, size)
     for value in (0.1, 1 / 3, -123.456):
         constant = torch.full((2, *shape), value)
-        maps = explain(lambda images, targets, constant=constant: constant, images, 0).maps
+        maps = explain(as_explainer(lambda images, targets, constant=constant: constant), images, 0).maps
         assert (maps == maps[:, :1, :1]).all()
 
 
@@ -118,7 +118,7 @@ def test_a_coarse_map_that_is_constant_stays_so_when_its_channels_are_summed_and
 def test_zeros_that_a_relu_left_stay_zeros_when_a_map_is_enlarged(size):
     coarse = torch.full((1, 7, 7), 0.0)
     coarse[0, :2, :2] = 5.2
-    maps = explain(lambda images, targets: coarse, torch.rand(1, 3, size, size), 0).maps
+    maps = explain(as_explainer(lambda images, targets: coarse), torch.rand(1, 3, size, size), 0).maps
     assert (maps[0, size // 2 :] == 0).all()
     assert (maps[0, :, size // 2 :] == 0).all()
 
@@ -298,7 +298,7 @@ def test_one_level_may_stand_alone(levels):
 
 @pytest.mark.parametrize(("target", "named"), [
     (-1, "target=-1"), (1.5, "target=1.5"), (1000, "0 to 999"), (None, "target=None"),
-    ("tabby", r"target='tabby' is not a class index: .*model\.classes\.index"),
+    ("tabby", r"target='tabby' is not a class index: .*model\.class_index"),
 ])  # fmt: skip
 def test_bad_targets_are_refused(target, named, embedded):
     with pytest.raises(pc.ArgumentError, match=named):

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 import pixelcert as pc
 from pixelcert.basics import machine as compilers
+from pixelcert.explainer import Tuning, as_explainer
 from pixelcert.plan import Plan
-from pixelcert.sampling.precision import Tuning, choose_tuning, rounding, tune, tuning_of
-from pixelcert.sampling.sample import Subject, differences, loop, sample_each
-from pixelcert.sampling.sample import precision as tuning
+from pixelcert.sampling import loop
+from pixelcert.sampling import precision as tuning
+from pixelcert.sampling.precision import rounding, settle, settle_as
+from pixelcert.sampling.sample import Subject, differences, sample_each
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LONG = 10_000_000  # network runs, for which compiling pays
@@ -81,15 +83,19 @@ def gpu(monkeypatch, torch_flags) -> Callable[[tuple[int, int]], None]:
     return of
 
 
+def settled(given: Any, device: torch.device, asked: Tuning, passes: float = 0) -> Tuning:
+    return settle(as_explainer(given), asked, device, IMAGE.numel(), passes)
+
+
 # ── Precision ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def precision(given: Any, device: torch.device, asked: str) -> str:
-    return choose_tuning(given, device, asked, False, 0).precision  # type: ignore[arg-type]
+    return settled(given, device, Tuning(precision=asked, compile=False)).precision
 
 
 def test_auto_is_float32_on_a_cpu():
-    assert choose_tuning(explainer(), CPU, "auto", "auto", LONG) == Tuning("float32", False)
+    assert settled(explainer(), CPU, Tuning(4), LONG) == Tuning(4, "float32", False)
 
 
 @pytest.mark.parametrize(
@@ -163,21 +169,21 @@ def test_what_is_asked_for_is_what_one_gets(given, device, asked):
 )
 def test_what_cannot_be_had_is_refused_with_a_remedy(given, device, asked, words):
     with pytest.raises(pc.ArgumentError) as refused:
-        choose_tuning(given, device, asked, "auto", LONG)
+        settled(given, device, Tuning(precision=asked), LONG)
     assert [word for word in words if word not in str(refused.value)] == []
 
 
 @pytest.mark.parametrize("asked", ["float32", "bfloat16"])
 def test_a_precision_under_autocast_is_refused(asked):
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(pc.ArgumentError, match="autocast: use auto"):
-        choose_tuning(explainer(), CPU, asked, False, 0)
+        precision(explainer(), CPU, asked)
 
 
 # ── Compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def compiled(given: Any, device: torch.device, asked: Any, runs: float = LONG) -> bool:
-    return choose_tuning(given, device, "auto", asked, runs).compiled
+    return settled(given, device, Tuning(compile=asked), runs).compile is True
 
 
 @pytest.mark.usefixtures("gpu")
@@ -281,23 +287,24 @@ def test_a_gpu_needs_triton_too(machine):
 )
 def test_the_tuned_explainer_computes_so(precision, dtype):
     given = explainer(layer="0")
-    fast = tune(given, Tuning(precision))
+    fast = given.tuned(Tuning(1, precision, False))
     assert fast.model.net[0].weight.dtype == dtype
     assert fast is not given
 
 
 def test_a_tuning_that_compiles_gives_a_compiled_explainer(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function: function)
-    assert tune(explainer(), Tuning("float32", True)).model.compiled
-    assert not tune(explainer(), Tuning("float32", False)).model.compiled
+    assert explainer().tuned(Tuning(1, "float32", True)).model.compiled
+    assert not explainer().tuned(Tuning(1, "float32", False)).model.compiled
 
 
 def test_a_model_of_another_format_keeps_it_when_tuned():
-    assert tune(explainer(dtype=torch.float64), Tuning("float64")).model.net[0].weight.dtype == torch.float64
+    assert explainer(dtype=torch.float64).tuned(Tuning(1, "float64", False)).model.net[0].weight.dtype == torch.float64
 
 
 def test_a_black_box_stays_what_it_is():
-    assert tune(black_box, Tuning("float32", False)) is black_box
+    wrapped = as_explainer(black_box)
+    assert wrapped.tuned(Tuning(1, "float32", False)) is wrapped
 
 
 # ── Votes of earlier ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -305,16 +312,19 @@ def test_a_black_box_stays_what_it_is():
 
 def test_tuning_of_votes_is_that_of_their_provenance(make_votes):
     source = make_votes().provenance
-    for tuned in (Tuning("bfloat16", True), Tuning("float32", False), Tuning("tf32", True)):
-        told = replace(source, precision=tuned.precision, compiled=tuned.compiled)
-        assert tuning_of(told, explainer(), CPU) == tuned
+    for tuned in (Tuning(16, "bfloat16", True), Tuning(16, "float32", False), Tuning(16, "tf32", True)):
+        told = replace(source, precision=tuned.precision, compiled=tuned.compile)
+        assert settle_as(told, explainer(), CPU, None) == tuned
+        assert settle_as(told, explainer(), CPU, 3) == replace(tuned, batch_size=3)
 
 
 def test_tuning_of_a_black_box_or_another_format_is_what_it_is_now(make_votes):
     source = replace(make_votes().provenance, precision="bfloat16", compiled=True)
-    assert tuning_of(source, black_box, CPU) == Tuning("float32")
-    assert tuning_of(source, BlackBoxWithModel(torch.float64), CPU) == Tuning("float64")
-    assert tuning_of(replace(source, precision="float64"), explainer(dtype=torch.float64), CPU) == Tuning("float64")
+    assert settle_as(source, as_explainer(black_box), CPU, None) == Tuning(16, "float32", False)
+    with_model = as_explainer(BlackBoxWithModel(torch.float64))
+    assert settle_as(source, with_model, CPU, None) == Tuning(16, "float64", False)
+    told = replace(source, precision="float64")
+    assert settle_as(told, explainer(dtype=torch.float64), CPU, None) == Tuning(16, "float64", False)
 
 
 def stopping_after(calls: int) -> Callable[[int, int], None]:
@@ -380,9 +390,11 @@ def test_votes_are_not_resumed_under_an_autocast_that_they_were_not_sampled_unde
 def test_differences_tell_of_another_precision():
     given, plan = explainer(), Plan(n=60, levels=(50,))
     votes = pc.sample(given, IMAGE, 1, n=60, levels=(50,), precision="bfloat16", tau=None)
-    assert differences(votes, plan, given, IMAGE, 1, "bfloat16") == []
-    assert differences(votes, plan, given, IMAGE, 1) == ["precision was 'bfloat16', now 'float32'"]
-    assert differences(votes, plan, given, IMAGE, 1, "float32") == ["precision was 'bfloat16', now 'float32'"]
+    assert differences(votes, plan, given, Subject(IMAGE, 1), Tuning(precision="bfloat16")) == []
+    assert differences(votes, plan, given, Subject(IMAGE, 1)) == ["precision was 'bfloat16', now 'float32'"]
+    assert differences(votes, plan, given, Subject(IMAGE, 1), Tuning(precision="float32")) == [
+        "precision was 'bfloat16', now 'float32'"
+    ]
 
 
 # ── Flags ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -396,14 +408,14 @@ def before(request, torch_flags) -> Flags:
 
 @pytest.mark.parametrize("name", ["float32", "tf32", "bfloat16"])
 def test_a_gpu_rounds_as_the_tuning_says_and_repeats_itself(name, before):
-    with rounding(Tuning(name), GPU):
+    with rounding(Tuning(1, name, False), GPU):
         assert flags() == (name != "float32", name != "float32", True)
     assert flags() == before
 
 
 def test_flags_are_put_back_after_an_error(before):
     def work() -> None:
-        with rounding(Tuning("tf32"), GPU):
+        with rounding(Tuning(1, "tf32", False), GPU):
             assert flags() != before
             raise KeyboardInterrupt
 
@@ -417,7 +429,7 @@ def test_flags_are_put_back_after_an_error(before):
     [("float32", CPU), ("bfloat16", CPU), ("float64", GPU), ("float32, tf32 convolutions", GPU), ("float16", GPU)],
 )
 def test_cpus_and_models_that_are_left_as_they_are_have_no_flags_set(name, device, before):
-    with rounding(Tuning(name), device):
+    with rounding(Tuning(1, name, False), device):
         assert flags() == before
 
 
@@ -438,10 +450,10 @@ def test_flags_are_set_while_the_explainer_runs_and_not_while_the_votes_are_look
 
     monkeypatch.setattr(loop, "rounding", watched)
     subjects = [Subject(IMAGE, 0, progress=lambda done, total: seen.append(list(active))) for _ in range(3)]
-    for _ in sample_each(Plan(n=10, levels=(50,)), watching, subjects, batch_size=7):
+    for _ in sample_each(Plan(n=10, levels=(50,)), watching, subjects, Tuning(7)):
         assert active == []
     calls = [state for state in seen if state]
     assert len(calls) == 5 + 3  # batches, and with the first samples of each image one image explained by itself
     assert set(map(len, calls)) == {1}
-    assert calls[0] == [Tuning("float32")]
+    assert calls[0] == [Tuning(7, "float32", False)]
     assert len(seen) - len(calls) == 7  # every call of progress, once for each image in a batch
