@@ -51,15 +51,15 @@ def settle_as(source: Provenance, explainer: Explainer, device: torch.device, ba
 
 
 def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.device, passes: float) -> dict[str, str]:
-    """Say for the provenance what precision, compiling and kernels came to, and why not the faster way."""
-    slower = asked.precision == "auto" and settled.precision == "float32" and explainer.tunable
-    why = f" ({_why_not_bfloat16(explainer, device)})" if slower else ""
-    compiled, problem = _choose_compile(explainer, device, asked, passes)
-    return {
-        "precision": settled.precision + why,
-        "compiled": "yes" if compiled else f"no ({problem})",
-        "kernels": "Triton" if can_run_triton(device) else "torch",
-    }
+    """Say for the provenance what "auto" did not take, and why: the faster precision, compiling, our own kernels."""
+    steps = {}
+    if asked.precision == "auto" and settled.precision == "float32" and explainer.tunable:
+        steps["bfloat16"] = f"no ({_why_not_bfloat16(explainer, device)})"
+    if asked.compile == "auto" and not settled.compile:
+        steps["compiled"] = f"no ({_choose_compile(explainer, device, asked, passes)[1]})"
+    if not can_run_triton(device):
+        steps["kernels"] = "torch"
+    return steps
 
 
 def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
