@@ -1,7 +1,7 @@
 """Files that are whole or absent: arrays and a readable header in one `.safetensors`, written in one step.
 
-The header is one JSON text under the metadata key "pixelcert" (one key, because the format does not keep the order
-of several and equal values should make equal files). It names the kind of file, the version of its layout and a
+The header is one JSON text under the metadata key "pixelcert". One key, because the format does not keep the order of
+several, and equal values should make equal files. The header names the kind of file, the version of its layout and a
 checksum of the arrays. Any safetensors reader opens the file without this package.
 """
 
@@ -39,7 +39,7 @@ def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str,
 
 
 def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and arrays at `path`; VotesFileError if they are not exactly what was written."""
+    """Return the header and arrays at `path`; VotesFileError if they are not exactly what was written."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -71,7 +71,7 @@ def write_atomically(path: str | Path, data: bytes) -> Path:
 
 @contextmanager
 def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write to that appears at `path` in one step when the context ends, and not at all if it fails."""
+    """Open a file that appears at `path` in one step when the block ends, and not at all if it fails."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
@@ -89,7 +89,7 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file whose name, or the longer one that it has while it is written, is too long for the file system."""
+    """Refuse a file whose name is too long for the file system, also with the suffix it has while it is written."""
     try:
         _temporary(path).stat()
     except FileNotFoundError:

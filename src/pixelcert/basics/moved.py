@@ -25,7 +25,7 @@ class _Alias(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = MOVED[spec.name]
         message = f"{spec.name} is now {new}; the old path goes in 0.3.0."
-        warnings.warn(message, DeprecationWarning, stacklevel=6)
+        warnings.warn(message, FutureWarning, stacklevel=2)
         module = import_module(new)
         self._spec = module.__spec__
         return module
