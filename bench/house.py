@@ -24,6 +24,9 @@ _NOT_CODE = {
 }
 
 
+_HOLDERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)  # of docstrings
+
+
 class House(NamedTuple):
     """The size of a package."""
 
@@ -46,10 +49,9 @@ def logical_lines(text: str) -> int:
     """
     skipped: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        holder = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        if holder and node.body and ast.get_docstring(node, clean=False) is not None:  # type: ignore[attr-defined]
-            first = node.body[0]  # type: ignore[attr-defined]
-            skipped.update(range(first.lineno, first.end_lineno + 1))
+        if isinstance(node, _HOLDERS) and ast.get_docstring(node, clean=False) is not None:
+            first = node.body[0]
+            skipped.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     code: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NOT_CODE:
@@ -91,8 +93,7 @@ def hidden_imports(tree: ast.Module) -> list[tuple[str, ast.ImportFrom]]:
 def odd_docstrings(tree: ast.Module) -> list[str]:
     """Return first lines of docstrings that begin with a question word or Of, which reads as a riddle."""
     odd = ("What ", "Which ", "How ", "Whether ", "Where ", "Whose ", "Of ")
-    holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, holders)]
+    texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, _HOLDERS)]
     return [text.splitlines()[0] for text in texts if text.startswith(odd)]
 
 

@@ -146,7 +146,7 @@ def _most_ways(k: int, n: int, tau: float, alpha: float, pixels: int) -> int:
 
 
 def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int | None:
-    """Return the votes for label 1 at all levels together, when no 0 is claimed: sets are nested, so one way a pixel."""
+    """Return the votes for label 1 at all levels together, when no 0 is claimed. Sets are nested: one way a pixel."""
     return threshold(n, tau, alpha, ways=pixels)
 
 
