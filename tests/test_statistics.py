@@ -1,6 +1,8 @@
 """The statistical contract's tables, in exact rational arithmetic."""
 
 from fractions import Fraction
+from functools import cache
+from itertools import accumulate
 from math import comb
 
 import numpy as np
@@ -17,8 +19,16 @@ ALPHA = 0.001
 
 
 def exact_tail(k: int, n: int, p: str) -> Fraction:
-    success = Fraction(p)
-    return sum((comb(n, i) * success**i * (1 - success) ** (n - i) for i in range(k, n + 1)), Fraction(0))
+    return exact_tails(n, p)[k]
+
+
+@cache
+def exact_tails(n: int, p: str) -> list[Fraction]:
+    """P(X ≥ k) for k = 0 … n + 1, in whole numbers until the last division."""
+    hits, of = Fraction(p).numerator, Fraction(p).denominator
+    terms = [comb(n, i) * hits**i * (of - hits) ** (n - i) for i in range(n + 1)]
+    sums = list(accumulate(reversed([*terms, 0])))
+    return [Fraction(one, of**n) for one in reversed(sums)]
 
 
 def exact_threshold(n: int, tau: str, alpha: Fraction, ways: int, flips: int) -> int | None:
