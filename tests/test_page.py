@@ -258,7 +258,7 @@ def expected_words(votes: pc.Votes, row: int, column: int, level: float, tau: fl
         f"own radius {rounded_down(own)} ({rounded_down(255 * own, 1)} grey levels on one value)"
         if own
         else "radius 0",
-        "hold for all τ at once, with an α of their own: so one can be smaller than the R of a certified label",
+        "hold for all τ at once, with their own α. So an own radius can be smaller than the R of a certified label",
     ]
 
 
@@ -296,7 +296,7 @@ def test_words_are_of_the_majority_and_of_what_it_needs(make_votes, visit, tmp_p
     page = visit(write_page(tmp_path / "report.html", [votes]).page)
     assert "in 99 of 100 noisy copies (certified)." in page.inner_text("#answer")
     assert "majorities" in page.inner_text("#lead")
-    assert "deterministic and sees the noisy image alone" in page.inner_text("main")
+    assert "deterministic explainer that computes each map only from its own noisy image" in page.inner_text("main")
     assert "Trying many K, τ, methods or images" in page.inner_text("main")
     page.check("input[value=radius]")
     assert "majority label" in page.inner_text("#lead")
@@ -313,7 +313,7 @@ def test_labels_without_correction_promise_nothing(make_votes, visit, tmp_path):
     page.hover("#first canvas.pixels")
     wait_until(page, lambda: page.inner_text("#pixel").startswith("Row"))
     with written_words(page) as words:
-        page.evaluate("() => { compose(); }")
+        page.evaluate("() => { composePicture(); }")
     for text in (page.inner_text("body"), words()):
         assert not re.search("robustly|Guaranteed|α|confidence 99|R = ", text)
         assert "not corrected for many pixels: for study only" in text
@@ -326,7 +326,7 @@ def test_tau_chosen_after_looking_is_remarked(make_votes, visit, tmp_path):
     choose(page, 25, 0.75)
     assert page.inner_text("#beforehand").startswith("τ = 0.7 was set beforehand.")
     with written_words(page) as words:
-        page.evaluate("() => { compose(); }")
+        page.evaluate("() => { composePicture(); }")
     assert "τ = 0.7 was set beforehand." in words()
     page.check("input[value=radius]")
     assert page.inner_text("#beforehand") == ""
@@ -442,7 +442,7 @@ def test_maps_of_two_noises_each_say_their_own_numbers(make_votes, visit, tmp_pa
         for certificate, sigma, n in zip(certificates, (0.15, 0.25), (100, 120), strict=True)
     ]
     with written_words(page) as words:
-        page.evaluate("() => { compose(); }")
+        page.evaluate("() => { composePicture(); }")
     for figure, own, certificate in zip(("first", "second"), numbers, certificates, strict=True):
         caption = page.inner_text(f"#{figure} figcaption")
         assert own in caption

@@ -25,10 +25,7 @@ from .of_study import describe_study, shown_of
 from .shown import Shown
 
 MARK = '<meta name="generator" content="pixelcert'  # by which `serve` knows its own pages
-PARTS = (  # of the script, in the order in which they run: constants stand before what is made of them
-    *("state", "elements", "numbers", "counts", "certificate", "chunks", "names", "painting", "figure", "key", "pixel"),
-    *("choices", "selection", "controls", "comparison", "meaning", "speech", "saving", "study", "start"),
-)
+PARTS = ("certificate", "state", "words", "drawing", "study", "controls")  # of the script; each uses those before it
 
 
 class Written(NamedTuple):
