@@ -689,6 +689,22 @@ def test_map_that_does_not_load_leaves_nothing_of_the_one_before(make_votes, bro
     page.close()
 
 
+def test_maps_compared_in_a_folder_share_the_photograph_of_the_next_image(make_votes, visit, tmp_path):
+    votes = [
+        simulate(make_votes, seed, source={"image_name": f"{seed}.png", "image": f"{seed:064x}"}) for seed in (0, 1)
+    ]
+    others = [replace(one, ones=one.zeros, zeros=one.ones) for one in votes]
+    page = visit(write_page(tmp_path / "report.html", [*votes, *others], limit=0).page)
+    page.check("#compare")
+    page.wait_for_selector("#agreement-table td")
+    page.get_by_label("Image", exact=True).select_option(label="1.png")
+    wait_until(page, lambda: "1.png" in page.inner_text("#first figcaption"))
+    assert "1.png" in page.inner_text("#second figcaption")
+    slide(page, opacity=0)
+    assert (pixels_of(page) == votes[1].photo).all()
+    assert (pixels_of(page, "second") == votes[1].photo).all()
+
+
 # ── Studies and servers ───────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -30,15 +30,22 @@ const certificateOf = (map) => certify(map, levelOf(map), atTau(map));
 
 // Chunks: counts and pictures, inside the page or as scripts in the folder beside it
 
+const loading = new Map(); // name of a chunk → promise of its text: two maps may wait for one photograph
 const receivers = new Map(); // name of a chunk → what takes its text when its script has run
 globalThis.pixelcertChunk = (name, text) => receivers.get(name)?.(text);
 
 function loadText(name) {
-  if (!index.folder) return Promise.resolve(element(name).textContent);
+  if (!index.folder) return element(name).textContent;
+  if (!loading.has(name)) loading.set(name, runScript(name));
+  return loading.get(name);
+}
+
+function runScript(name) {
   return new Promise((resolve, reject) => {
     const src = `${encodeURIComponent(index.folder)}/${name}.js`;
     const script = Object.assign(document.createElement("script"), { src });
     const end = (finish, value) => {
+      loading.delete(name);
       receivers.delete(name);
       script.remove();
       finish(value);
