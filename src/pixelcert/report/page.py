@@ -27,10 +27,7 @@ from .contents import Index
 from .entries import LIMIT, NAME, Chunks, Shown, describe_study, shown_of
 
 MARK = '<meta name="generator" content="pixelcert'  # by which `serve` knows its own pages
-PARTS = (  # of the script, in the order in which they run: constants stand before what is made of them
-    *("state", "elements", "numbers", "counts", "certificate", "chunks", "names", "painting", "figure", "key", "pixel"),
-    *("choices", "selection", "controls", "comparison", "meaning", "speech", "saving", "study", "start"),
-)
+PARTS = ("certificate", "state", "words", "drawing", "study", "controls")  # of the script; each uses those before it
 
 
 class Written(NamedTuple):
