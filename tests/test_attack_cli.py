@@ -20,7 +20,7 @@ import pixelcert as pc
 from pixelcert.attacks import campaign, choose_pixels, summarise
 from pixelcert.attacks.outcome import Outcome
 from pixelcert.commands.attack import BROKEN
-from pixelcert.commands.certify import main
+from pixelcert.commands import main
 
 MODEL = "small_networks:resnet_for_attacks"
 QUICK = ("--steps", 2, "--draws", 2, "-n", 60, "--radius", 0.1)

@@ -25,7 +25,7 @@ from PIL import Image
 from small_networks import small_model
 
 import pixelcert as pc
-from pixelcert.commands.certify import main
+from pixelcert.commands import main
 from pixelcert.sampling.sample import loop
 from pixelcert.statistics import check_feasible, rounded_down
 
@@ -1067,7 +1067,7 @@ def test_names_that_are_no_text_are_printed(tiny, tmp_path):
 
 RUN_AND_LIST_MODULES = """if True:
     import sys
-    from pixelcert.commands.certify import main
+    from pixelcert.commands import main
     try:
         main()
     except SystemExit as stop:

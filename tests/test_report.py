@@ -20,7 +20,7 @@ from small_studies import small_study
 
 import pixelcert as pc
 from pixelcert import statistics
-from pixelcert.commands.certify import main
+from pixelcert.commands import main
 from pixelcert.report import write_page, write_study_page
 from pixelcert.report.contents import TAUS, Index, make_test, pack, unpack
 from pixelcert.report.entries import NAME, Chunks, Shown, open_study

@@ -15,7 +15,7 @@ from PIL import Image
 from small_studies import photographs, tiny, write_study
 
 import pixelcert as pc
-from pixelcert.commands.certify import main
+from pixelcert.commands import main
 from pixelcert.sampling.sample import loop
 from pixelcert.study.templates import template
 
@@ -447,7 +447,7 @@ def test_words_of_a_study_are_printed_as_they_are(small, tmp_path):
 
 HELP = """if True:
     import sys
-    from pixelcert.commands.certify import main
+    from pixelcert.commands import main
     try:
         main()
     except SystemExit as stop:

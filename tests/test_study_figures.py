@@ -27,7 +27,7 @@ from PIL import Image
 from small_studies import photographs, small_study
 
 import pixelcert as pc
-from pixelcert.commands.certify import main
+from pixelcert.commands import main
 from pixelcert.figures import FIGURES, Findings, UnavailableError, draw, save
 from pixelcert.figures.sheet import FAMILIES, LOOKS, level_colours, paint_labels, paint_overlay, shades
 from pixelcert.study.job import Job

@@ -22,7 +22,7 @@ KILLS = 20
 
 processes = multiprocessing.get_context("forkserver")  # forks what is imported already: each life begins at once
 processes.set_forkserver_preload(
-    ["survivors", "pixelcert.commands.certify", "pixelcert.study.study", "pixelcert.study.cluster"]
+    ["survivors", "pixelcert.commands", "pixelcert.study.study", "pixelcert.study.cluster"]
 )
 
 
