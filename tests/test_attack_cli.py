@@ -19,8 +19,8 @@ from small_networks import small_model
 import pixelcert as pc
 from pixelcert.attacks import campaign, choose_pixels, summarise
 from pixelcert.attacks.outcome import Outcome
-from pixelcert.commands.attack import BROKEN
 from pixelcert.commands import main
+from pixelcert.commands.attack import BROKEN
 
 MODEL = "small_networks:resnet_for_attacks"
 QUICK = ("--steps", 2, "--draws", 2, "-n", 60, "--radius", 0.1)
