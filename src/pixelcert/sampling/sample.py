@@ -134,11 +134,11 @@ def sample_plans(
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
     settled = settle(explainer, tuning, device, values[0], passes)
     tuned = explainer.tuned(settled)
-    done = record(explainer, tuning, settled, device, passes)
+    base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
-        clean = _on_lattice(image)
-        source = _provenance(explainer, clean, target, subject.name, device, settled, done)
+        clean, names = _on_lattice(image), class_names(explainer, [target])
+        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target, class_names=names)
         return Task.start(tuple(plans), clean, device, source, subject.progress)
 
     tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
@@ -165,7 +165,8 @@ def resume(
     Tuning(batch_size).check()
     tuning = settle_as(source, explainer, device, batch_size)
     tuned = explainer.tuned(tuning)
-    now = _provenance(explainer, clean, source.target, source.image_name, device, tuning, tuned.surgery)
+    now = _provenance(explainer, device, tuning, tuned.surgery)
+    now = replace(now, image=image_hash(clean), image_name=source.image_name, target=source.target)
     if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
@@ -182,7 +183,9 @@ def differences(
     checked = check_image(subject.image, explainer.model.channels)
     device = _device_of(explainer, checked)
     settled = settle(explainer, replace(tuning, compile=False), device, checked.numel())
-    now = _provenance(explainer, _on_lattice(checked), subject.target, "", device, settled)
+    now = replace(
+        _provenance(explainer, device, settled), image=image_hash(_on_lattice(checked)), target=int(subject.target)
+    )
     changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
     drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
     return drawn + votes.provenance.differences(now)
@@ -225,21 +228,16 @@ def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
 
 
 def _provenance(
-    explainer: Explainer,
-    clean: Tensor,
-    target: int,
-    image_name: str,
-    device: torch.device,
-    tuning: Tuning,
-    surgery: Mapping[str, str] | None = None,
+    explainer: Explainer, device: torch.device, tuning: Tuning, surgery: Mapping[str, str] | None = None
 ) -> Provenance:
+    """Tell of explainer and machine; image and target are filled in for each subject."""
     assert tuning.batch_size is not None, "the tuning is settled"
     return Provenance(
         **describe(explainer),
-        image=image_hash(clean),
-        image_name=image_name,
-        target=target,
-        class_names=class_names(explainer, [target]),
+        image="",
+        image_name="",
+        target=0,
+        class_names={},
         device=device_name(device),
         precision=tuning.precision,
         compiled=tuning.compile is True,
