@@ -1,4 +1,5 @@
 from .adapters import Adapted as Adapted
+from .adapters import adapt as adapt
 from .adapters import from_captum as from_captum
 from .adapters import from_grad_cam as from_grad_cam
 from .adapters import from_numpy as from_numpy
