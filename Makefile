@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo study test lint bench clean
+.PHONY: demo study test test-long lint bench clean
 
 demo: $(INSTALLED)  ## certify the embedded photographs: pictures, votes and a page in out/
 	$(BIN)/pixelcert certify --out out
@@ -14,8 +14,11 @@ study: $(INSTALLED)  ## every method on the embedded model and photographs: vote
 	test -e out/study.toml || $(BIN)/pixelcert study init out/study.toml
 	$(BIN)/pixelcert study run out/study.toml
 
-test: $(INSTALLED)  ## run every test
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## run every test, on all cores
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-long: $(INSTALLED)  ## the same with many more kills, mutations and networks
+	PIXELCERT_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Everything that can be measured on this machine without weights or photographs of your own: `make bench`.
+"""Run every benchmark that needs no weights or photographs of your own: `make bench`.
 
     python -m bench
 
@@ -22,7 +22,7 @@ def main() -> None:
         ("Workers", study),
     ):
         say(f"\n## {title}\n")
-        sys.argv = [part.__name__]  # each reads its own options: the defaults
+        sys.argv = [part.__name__]  # each part parses its own options and finds the defaults
         part.main()
 
 

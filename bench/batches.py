@@ -1,4 +1,4 @@
-"""What the batch size changes, and how a CPU process's memory grows with n.
+"""Effect of the batch size on votes and labels, and of n on the memory of a CPU process.
 
 python -m bench.batches
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import pixelcert as pc
-from pixelcert.models.embedded import photographs
+from pixelcert.models.loading import photographs
 
 from .machine import head, machine_in_words, row, say
 
@@ -21,7 +21,7 @@ METHODS = ("grad", "grad_cam")  # with and without a backward through the whole 
 
 
 def memory() -> None:
-    """Peak resident memory of a whole process that samples n copies with Grad-CAM."""
+    """Print the peak resident memory of a whole process that samples n copies with Grad-CAM."""
     say("\nPeak memory of a process on the CPU, Grad-CAM\n")
     head("n", "peak memory")
     for n in (50, 200, 1000):
@@ -38,7 +38,10 @@ def peak(n: int) -> None:
 
 
 def batch_dependence() -> None:
-    """With a real network the batch size changes the order of sums, and so the last bits of a map."""
+    """Print the share of votes and labels that the batch size changes.
+
+    In a real network it changes the order of sums, and so the last bits of a map.
+    """
     model = pc.load_model("efficientnet_lite0")
     image = pc.load_image(photographs()[0])
     target, _ = model.predict(image)

@@ -1,10 +1,10 @@
-"""Every method at every layer: time per certificate beside that of the bare network, and peak memory.
+"""Time per certificate of every method at every layer, beside the bare network's, and peak memory.
 
     python -m bench.cells [--model resnet18] [--images 24] [--masks 1000] [--reference]
 
-The bare network does the same number of runs forward and backward, in the same precision and layout, on inputs that lie
-ready, in batches of the same size. `--reference` adds the published implementation's times and the geometric mean; they
-were measured on one NVIDIA H200 with ResNet-18, so the comparison means something there alone.
+The bare network does the same number of runs forward and backward, in the same precision and layout and in batches of
+the same size, on inputs that lie ready. `--reference` adds the published implementation's times and the geometric mean.
+These times were measured on one NVIDIA H200 with ResNet-18, so compare them only there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 import pixelcert as pc
-from pixelcert.explainer import choose_batch_size, images_per_batch
+from pixelcert.basics.machine import images_per_batch
+from pixelcert.explainer import Tuning
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, sample_each
-from pixelcert.tuning import Tuning, choose_tuning, rounding, tune
+from pixelcert.sampling.precision import rounding, settle
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
 
@@ -31,8 +32,8 @@ LEVELS = (50, 25, 5)
 TARGET = 3
 METHODS_OF_MANY = {"intgrad": "Integrated Gradients", "rise": "RISE", "occlusion": "Occlusion"}
 
-# Seconds per certificate of the published code, sampling and certifying, on one NVIDIA H200: ResNet-18, one image of
-# 224 × 224, n = 100, three levels; RISE with 1000 masks.
+# Seconds per certificate of the published code, sampling + certifying, at the input and at the final layer. One NVIDIA
+# H200, ResNet-18, one image of 224 × 224, n = 100, three levels; RISE with 1000 masks.
 REFERENCE = {
     "grad": (0.43 + 0.48, 0.14 + 0.19),
     "gb": (0.38 + 0.42, 0.14 + 0.20),
@@ -50,13 +51,13 @@ REFERENCE = {
 
 
 class Cell(NamedTuple):
-    """What was measured of a method at a layer, per certificate."""
+    """Measurements of a method at a layer, per certificate."""
 
     explainer: pc.Method
     tuning: Tuning
     seconds: float  # in a row of images
     alone: float  # from one call to its answer
-    bare: float  # of the network alone
+    bare: float  # the network's own
     memory: float  # GB
 
 
@@ -64,16 +65,17 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
     device = explainer.model.device
     plan = Plan(n=n, levels=LEVELS)
     subjects = [Subject(image, TARGET) for image in images]
-    runs = n * explainer.forwards * images[0].numel() / (3 * 224 * 224)
-    tuning = choose_tuning(explainer, device, precision, compiled, runs * len(images))
-    how: Any = {"precision": precision, "compile": tuning.compiled}
+    runs = n * explainer.passes * images[0].numel() / (3 * 224 * 224)
+    asked = Tuning(None, precision, compiled)
+    tuning = settle(explainer, asked, device, images[0].numel(), runs * len(images))
+    asked = replace(asked, compile=tuning.compile)
 
     def certify(some: list[Subject]) -> None:
-        for votes in sample_each(plan, explainer, some, **how):
+        for votes in sample_each(plan, explainer, some, asked):
             votes.certify(tau=0.75 if n >= 64 else 0.5)  # what so few samples can certify
 
     slow = runs > 20_000 or device.type == "cpu"
-    next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, **how))  # copies of the model, kernels
+    next(sample_each(replace(plan, n=min(n, 32)), explainer, subjects, asked))  # copies of the model, kernels
     times: list[float] = []
     memory = peak_memory(lambda: times.append(seconds(lambda: certify(subjects), device, warm=0)), device)
     together = times[0] / len(subjects)
@@ -82,28 +84,28 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
 
 
 def bare_seconds(explainer: pc.Method, tuning: Tuning, image: Tensor, n: int) -> float:
-    """The time that the network needs for n samples of this method: its runs forward and backward, and nothing else."""
+    """Return the time of the network's runs for n samples of this method, forward and backward, and nothing else."""
     device = explainer.model.device
-    fast: pc.Method = tune(explainer, tuning)  # type: ignore[assignment]
+    fast = explainer.tuned(tuning)
     body, network = fast.model.split(fast.layer)
     row_of = 8 if device.type == "cuda" else 1
-    images = torch.rand(choose_batch_size(explainer, device, image.numel()), *image.shape, device=device)
-    forwards, backwards = runs_of_head(explainer)
+    images = torch.rand(tuning.batch_size or 1, *image.shape, device=device)
+    passes, backwards = runs_of_head(explainer)
     with rounding(tuning, device):
         with torch.no_grad():
             features = body(images)
             total = seconds(lambda: body(images), device, in_a_row=row_of) * n / len(images)
             full = images_per_batch(device, features[0].numel())
             ready = _enough(features, full)
-            if forwards:
-                total += seconds(lambda: network(ready), device, in_a_row=row_of) * n * forwards / full
+            if passes:
+                total += seconds(lambda: network(ready), device, in_a_row=row_of) * n * passes / full
         if backwards:
             total += seconds(lambda: _gradient(network, ready), device, in_a_row=row_of) * n * backwards / full
     return total
 
 
 def _enough(features: Tensor, count: int) -> Tensor:
-    """`count` of them, in the layout that they have."""
+    """Repeat or cut features to `count` of them, and keep their layout."""
     some = features[torch.arange(count, device=features.device) % len(features)]
     return some.contiguous(memory_format=torch.channels_last) if features.ndim == 4 else some
 
@@ -115,16 +117,16 @@ def _gradient(network: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
 
 
 def runs_of_head(explainer: pc.Method) -> tuple[float, float]:
-    """Per sample: runs of what follows the layer without gradient, and with one."""
+    """Count the runs of the layers after this one per sample: without a gradient, and with one."""
     if explainer.model.linear_head(explainer.layer):
         return 0, 0
     return {
         "cam": (1, 0),
         "intgrad": (1, explainer.params.get("steps", 0)),
         "lrp": (1, 1),
-        "ablation_cam": (explainer.forwards, 0),
-        "rise": (1 + explainer.forwards, 0),
-        "occlusion": (1 + explainer.forwards, 0),
+        "ablation_cam": (explainer.passes, 0),
+        "rise": (1 + explainer.passes, 0),
+        "occlusion": (1 + explainer.passes, 0),
     }.get(explainer.name, (0, 1))
 
 
@@ -134,12 +136,12 @@ def show_head(reference: bool) -> None:
 
 
 def show(cell: Cell, reference: bool) -> None:
-    """A row, as soon as it is measured: the whole table may take long."""
+    """Print a row as soon as it is measured, because the whole table may take long."""
     explainer, tuning = cell.explainer, cell.tuning
     row(
         explainer.title,
         explainer.layer,
-        tuning.precision + (", compiled" if tuning.compiled else ""),
+        tuning.precision + (", compiled" if tuning.compile else ""),
         *map(_time, (cell.seconds, cell.alone, cell.bare)),
         f"{cell.bare / cell.seconds:.0%}",
         f"{cell.memory:.2f} GB",
@@ -154,7 +156,7 @@ def published(cell: Cell) -> float:
 def show_means(cells: list[Cell]) -> None:
     together, alone = [published(c) / c.seconds for c in cells], [published(c) / c.alone for c in cells]
     means = [math.exp(sum(map(math.log, ratios)) / len(ratios)) for ratios in (together, alone)]
-    say(f"\nGeometric mean {means[0]:.0f} times as fast, slowest {min(together):.0f}; one image alone {means[1]:.0f}.")
+    say(f"\nGeometric mean {means[0]:.0f} times as fast, at least {min(together):.0f}; one image alone {means[1]:.0f}.")
 
 
 def _time(value: float) -> str:
@@ -164,14 +166,16 @@ def _time(value: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet18")
-    parser.add_argument("--weights", help="a file; random without, which suffices for time")
+    parser.add_argument("--weights", help="weights file; default: random weights, which are enough for times")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--images", type=int, help="certified in a row; by default 24, on a CPU 1")
-    parser.add_argument("--few", type=int, help="the same for methods of many network runs; by default 8, on a CPU 1")
-    parser.add_argument("-n", type=int, help="samples; by default 100, on a CPU 32")
-    parser.add_argument("--masks", type=int, help="of RISE; by default 1000, on a CPU 16")
+    parser.add_argument("--images", type=int, help="images in a row; default: 24, on a CPU 1")
+    parser.add_argument("--few", type=int, help="images in a row for methods with many runs; default: 8, on a CPU 1")
+    parser.add_argument("-n", type=int, help="samples; default: 100, on a CPU 32")
+    parser.add_argument("--masks", type=int, help="RISE's masks; default: 1000, on a CPU 16")
     parser.add_argument("--precision", default="auto")
-    parser.add_argument("--compile", choices=("auto", "yes", "no", "many"), default="auto", help="many: above 100 runs")
+    parser.add_argument(
+        "--compile", choices=("auto", "yes", "no", "many"), default="auto", help="many: only methods with over 100 runs"
+    )
     parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
     parser.add_argument("--layers", nargs="*", default=["input", "final"])
     parser.add_argument("--reference", action="store_true")
@@ -193,13 +197,13 @@ def main() -> None:
         for layer in options.layers:
             own = params.get(name, {}) if layer == "input" or name == "rise" else {}
             explainer = pc.method(name, model, layer, **own)
-            some = images[: few if explainer.forwards > 100 else count]
-            compiled = choices.get(options.compile, explainer.forwards > 100 and not explainer.runs_crops)
+            some = images[: few if explainer.passes > 100 else count]
+            compiled = choices.get(options.compile, explainer.passes > 100 and explainer.compilable)
             cells.append(measure(explainer, some, n, options.precision, compiled))
             show(cells[-1], options.reference)
     if options.reference:
         show_means(cells)
-    runs = {cell.explainer.name: cell.explainer.forwards for cell in cells if cell.explainer.layer == "input"}
+    runs = {cell.explainer.name: cell.explainer.passes for cell in cells if cell.explainer.layer == "input"}
     said = [f"{METHODS_OF_MANY[name]} {runs[name]}" for name in METHODS_OF_MANY if name in runs]
     say(f"\nRuns of the network per sample at the input: {', '.join(said)}." if said else "")
 

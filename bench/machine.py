@@ -1,4 +1,4 @@
-"""What a benchmark ran on, and how it takes time and memory."""
+"""Machine description, time, memory and table rows for the benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pixelcert as pc
 
 
 def machine_in_words(device: torch.device) -> str:
-    """Date, kind of machine, versions."""
+    """Return the date, the kind of machine and the versions."""
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     return f"{date.today()}, {kind}, torch {torch.__version__}, pixelcert {pc.__version__}"
 
@@ -22,9 +22,9 @@ def machine_in_words(device: torch.device) -> str:
 def seconds(
     work: Callable[[], object], device: torch.device, repeats: int = 5, warm: int = 1, in_a_row: int = 1
 ) -> float:
-    """The median time of `work`, the device's own included, when it is done so often in a row.
+    """Return the median time of `work`, run `in_a_row` times and including the device's own time.
 
-    It is repeated less often where that would take longer than a second or two.
+    It is repeated less often if that would take longer than a second or two.
     """
     for _ in range(warm):
         work()
@@ -45,7 +45,7 @@ def wait_for(device: torch.device) -> None:
 
 
 def peak_memory(work: Callable[[], object], device: torch.device) -> float:
-    """Peak memory of `work` in GB: the GPU's, or the whole process's since it began."""
+    """Return the peak memory of `work` in GB: the GPU's, or that of the whole process since it began."""
     if device.type != "cuda":
         work()
         status = Path("/proc/self/status").read_text()  # getrusage would count what the parent process held
@@ -61,7 +61,7 @@ def say(line: str = "") -> None:
 
 
 def row(*cells: object) -> None:
-    """A line of a Markdown table."""
+    """Print a row of a Markdown table."""
     say("| " + " | ".join(str(cell) for cell in cells) + " |")
 
 

@@ -1,9 +1,9 @@
-"""What the precision changes: percent certified and labels in float32, TF32 and bfloat16, on real photographs.
+"""Effect of the precision: percent certified and labels in float32, TF32 and bfloat16, on real photographs.
 
     python -m bench.precision --weights resnet18.safetensors --images FOLDER [--count 10]
 
-FOLDER holds photographs and a labels.csv with the columns file and label; the first ones that the model gets right with
-confidence of at least 0.99 are certified. Beside the effect of the precision stands that of another seed of the noise.
+FOLDER holds photographs and a labels.csv with the columns file and label. The first photographs that the model gets
+right with confidence of at least 0.99 are certified. The last column shows the effect of another seed of the noise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMATS = ("float32", "tf32", "bfloat16")
 
 
 def confident_images(model: pc.Classifier, folder: Path, count: int) -> list[tuple[torch.Tensor, int]]:
-    """The first `count` photographs classified correctly with confidence of at least 0.99, and their labels."""
+    """Return the first `count` photographs classified correctly with confidence of at least 0.99, and their labels."""
     chosen = []
     for photograph in csv.DictReader((folder / "labels.csv").read_text().splitlines()):
         image, label = pc.load_image(folder / photograph["file"]), int(photograph["label"])
@@ -35,14 +35,17 @@ def confident_images(model: pc.Classifier, folder: Path, count: int) -> list[tup
             chosen.append((image, label))
         if len(chosen) == count:
             return chosen
-    raise SystemExit(f"only {len(chosen)} of {count} images are classified with confidence of at least 0.99")
+    raise SystemExit(
+        f"{folder} has only {len(chosen)} of {count} images classified with confidence of at least 0.99: "
+        f"add photographs, or ask for fewer with --count."
+    )
 
 
 class Change(NamedTuple):
-    """Against float32, over all images and levels, in percent of the labels."""
+    """Change against float32 over all images and levels, in percent of the labels."""
 
     certified: float  # how many are certified
-    differing: float  # certified in one and not, or otherwise, in the other
+    differing: float  # certified in only one of the two, or differently
     opposite: float  # certified 1 in one and 0 in the other
 
 
@@ -66,10 +69,10 @@ def main() -> None:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--masks", type=int, default=1000, help="of RISE")
+    parser.add_argument("--masks", type=int, default=1000, help="RISE's masks")
     parser.add_argument("--methods", nargs="*", default=list(pc.METHODS))
     options = parser.parse_args()
-    warnings.simplefilter("ignore", pc.PixelcertWarning)  # constant maps at the final layer
+    warnings.simplefilter("ignore", pc.PixelcertWarning)  # some maps are constant at the final layer
 
     model = pc.load_model(options.model, weights=options.weights)
     images = confident_images(model, options.images, options.count)

@@ -1,4 +1,4 @@
-"""Where the time of a certificate goes: by stage, and by kernel on a GPU.
+"""Time of a certificate by stage, and by kernel on a GPU.
 
 python -m bench.profile [--model resnet18] [--cells grad:input lrp:input …]
 """
@@ -12,12 +12,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import pixelcert as pc
-from pixelcert.explainer import choose_batch_size, explain
+from pixelcert.explainer import Tuning, explain
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
 from pixelcert.ranking import count_votes
-from pixelcert.sampling import Subject, sample_each
-from pixelcert.tuning import choose_tuning, rounding, tune
+from pixelcert.sampling.precision import rounding, settle
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, row, say, seconds, wait_for
 
@@ -25,11 +25,11 @@ LEVELS = (50, 25, 5)
 
 
 def stages(explainer: pc.Method, image: torch.Tensor, n: int) -> None:
-    """Milliseconds per certificate of n samples: each stage alone, and the whole."""
+    """Print the milliseconds per certificate of n samples: of each stage by itself, and of the whole."""
     device = explainer.model.device
-    tuning = choose_tuning(explainer, device, "auto", False, 0)
-    fast, clean = tune(explainer, tuning), snap(image).to(device)
-    batch = min(n, choose_batch_size(explainer, device, image.numel()))
+    tuning = settle(explainer, Tuning(compile=False), device, image.numel())
+    fast, clean = explainer.tuned(tuning), snap(image).to(device)
+    batch = min(n, tuning.batch_size or n)
     images = noisy(clean, 0.15, 0, range(batch))
     with rounding(tuning, device):
         maps = explain(fast, images, 3).maps.flatten(1)
@@ -46,7 +46,7 @@ def stages(explainer: pc.Method, image: torch.Tensor, n: int) -> None:
 
 
 def kernels(explainer: pc.Method, image: torch.Tensor, n: int, most: int = 10) -> None:
-    """The kernels that take most of a certificate's time on the GPU."""
+    """Print the kernels that take most of a certificate's time on the GPU."""
     plan, subjects = Plan(n=n, levels=LEVELS), [Subject(image, 3)] * 8
     list(sample_each(plan, explainer, subjects))
     with profile(activities=[ProfilerActivity.CUDA]) as trace:

@@ -1,4 +1,4 @@
-"""How time and memory grow with n, levels, image size, batch and masks. Random weights suffice.
+"""Growth of time and memory with n, levels, image size, batch and masks, with random weights.
 
 python -m bench.scaling [--model resnet18]
 """
@@ -12,23 +12,24 @@ from typing import Any
 import torch
 
 import pixelcert as pc
-from pixelcert.explainer import choose_batch_size
+from pixelcert.explainer import Tuning
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, sample_each
+from pixelcert.sampling.precision import choose_batch_size
+from pixelcert.sampling.sample import Subject, sample_each
 
 from .machine import head, machine_in_words, peak_memory, row, say, seconds
 
 
 def measure(explainer: pc.Method, size: int = 224, batch_size: int | None = None, **settings: Any) -> tuple[str, str]:
-    """Time and peak memory of one certificate's sampling."""
+    """Return the time and peak memory of one certificate's sampling."""
     device = explainer.model.device
     plan = Plan(**settings)
     subject = Subject(torch.rand(3, size, size, generator=torch.Generator().manual_seed(0)), 3)
 
     def work() -> object:
-        return next(sample_each(plan, explainer, [subject], batch_size=batch_size, compile=False))
+        return next(sample_each(plan, explainer, [subject], Tuning(batch_size, compile=False)))
 
-    memory = peak_memory(work, device)  # warms up too
+    memory = peak_memory(work, device)  # also warms up
     took = seconds(work, device, repeats=3 if device.type == "cuda" else 1, warm=0)
     return (f"{1e3 * took:.1f} ms" if took < 1 else f"{took:.2f} s"), f"{memory:.2f} GB"
 
@@ -49,7 +50,8 @@ def main() -> None:
     large = model.device.type == "cuda"
     n = 100 if large else 16
     grad, rise = pc.method("grad", model, "input"), pc.method("rise", model, "input")
-    say(f"{machine_in_words(model.device)}; {options.model}, Gradient at the input unless said")
+    say(f"{machine_in_words(model.device)}; {options.model}")
+    say("Gradient at the input, except in the table of RISE's masks")
 
     counts = (50, 100, 200, 400, 1000) if large else (8, 16, 32)
     table("Samples", "n", {str(count): measure(grad, n=count) for count in counts})

@@ -1,7 +1,7 @@
-"""How much sooner a study ends with two workers of a Ray cluster than with one, on this machine.
+"""Speed of a study with two workers of a Ray cluster against one worker, on this machine.
 
-Run with `python -m bench.study`. Both runs do the same jobs from nothing, one thread per worker, one after the other;
-the time is from the first job given out to the last answer, without starting Ray.
+Run with `python -m bench.study`. Two runs do the same jobs from the start, one after the other, with one thread per
+worker. The time is from the first finished job to the last, without starting Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.table import Table
 
 import pixelcert as pc
 from pixelcert.study.cluster import Cluster
-from pixelcert.study.tally import Tally
+from pixelcert.study.runner import Tally
 
 STUDY = """
 models = ["efficientnet_lite0"]
@@ -30,7 +30,7 @@ model.efficientnet_lite0.size = 112
 
 
 def seconds_with(workers: int, file: Path, folder: Path) -> tuple[float, int]:
-    """Seconds of a run while all its workers work, and the jobs done in them."""
+    """Return the seconds of a run while all its workers work, and the jobs done in that time."""
     moments: list[tuple[float, int]] = []
 
     def watch(tally: Tally) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pixelcert as pc
 from pixelcert.figures import certificate_gallery
-from pixelcert.models.embedded import photographs
+from pixelcert.models.loading import photographs
 
 LAYERS = ("input", "final")
 

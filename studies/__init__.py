@@ -1,1 +1,1 @@
-"""Studies of the paper's claims: the files that were run, and the code that turns their results into tables."""
+"""Studies of the paper's claims: the study files, and the code that turns their results into tables."""

@@ -2,8 +2,8 @@
 
     python -m studies.attack studies/reproduction.toml
 
-Certifies three methods with `pixelcert certify` and attacks them with `pixelcert attack`, which takes options that are
-not known here. The votes and attack.json lie in a folder `attack` beside the study file.
+Certify three methods with `pixelcert certify`, then attack them with `pixelcert attack`. Options that this script does
+not know go to `pixelcert attack`. The votes and attack.json are written to a folder `attack` beside the study file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pixelcert as pc
-from pixelcert.study.resolved import Resolved, image_folder
+from pixelcert.study.inventory import Inventory, image_folder
 
 MODEL, METHODS, LAYER, LEVEL = "resnet18", ("grad_cam", "layer_cam", "rise"), "final", 25
 
@@ -26,7 +26,7 @@ def main() -> None:
     options, more = parser.parse_known_args()
     study = pc.Study.open(options.study)
     folder = Path(image_folder(study.settings, study.base))
-    photographs = [folder / chosen.file for chosen in Resolved.load(study.folder).selection.photographs]
+    photographs = [folder / chosen.file for chosen in Inventory.load(study.folder).selection.photographs]
     weights = study.base / study.settings.model_named(MODEL).weights
     attack(photographs[: options.images], ("--model", MODEL, "--weights", weights), study.base / "attack", *more)
 
@@ -37,7 +37,7 @@ def attack(photographs: list[Path], model: tuple[str | Path, ...], out: Path, *m
         _pixelcert("certify", *photographs, *model, *options).check_returncode()
     votes = [out / f"{file.stem}-{method}-{LAYER}.safetensors" for method in METHODS for file in photographs]
     attacks = _pixelcert("attack", *votes, *model, *more, "--json", stdout=subprocess.PIPE)
-    if attacks.stdout:  # also where the exit code tells of a broken certificate
+    if attacks.stdout:  # a broken certificate also changes the exit code
         (out / "attack.json").write_bytes(attacks.stdout)
     attacks.check_returncode()
 

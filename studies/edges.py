@@ -1,8 +1,9 @@
-"""What Guided Backprop certifies at the input: the image's own edges, beside what the plain gradient certifies.
+"""Edges of the image among the pixels that Guided Backprop and the plain gradient certify at the input.
 
     python -m studies.edges --weights resnet18.safetensors IMAGE …
 
-An edge is where the mean gradient of the grey image, 5 × 5 pixels around, is above its median: half of all pixels.
+An edge pixel is one where the gradient of the grey image, averaged over 5 × 5 pixels, is above its median. So half of
+all pixels are edge pixels.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pixelcert as pc
 
 
 def edges(image: Tensor) -> Tensor:
-    """True at the edges of an image (C, H, W): (H, W)."""
+    """Return a mask (H, W) that is True at the edges of an image (C, H, W)."""
     sobel = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.0, -2.0], [1.0, 0.0, -1.0]])
     grey = F.pad(image.mean(dim=0)[None, None], (1, 1, 1, 1), mode="reflect")
     slopes = F.conv2d(grey, torch.stack([sobel, sobel.T])[:, None])

@@ -1,4 +1,4 @@
-"""Evidence: the means of a finished study, found by what they are means of."""
+"""Means of a finished study, looked up by metric, method, layer and setting."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
-RANDOM = 0.25  # the Certified GridPG of evidence that is spread evenly over four cells
+RANDOM = 0.25  # Certified GridPG by chance: certified pixels are spread evenly over four cells
 OTHER_NETWORKS = {"reproduction-resnet50": "resnet50", "reproduction-lite0": "efficientnet_lite0"}  # by study
 
 Where = tuple[str, str, str, str, float, float | None, float | None]  # metric, scene, method, layer, σ, τ, level
@@ -24,9 +24,10 @@ Where = tuple[str, str, str, str, float, float | None, float | None]  # metric, 
 
 @dataclass(frozen=True)
 class Mean:
-    """Over `count` of the `planned` scenes, on `defined` of which the metric is defined.
+    """Mean of a metric over scenes.
 
-    `low` and `high` end its certified interval.
+    `count` of the `planned` scenes were measured, and the metric is defined on `defined` of these. `low` and `high` are
+    the ends of the certified interval.
     """
 
     value: float | None
@@ -39,10 +40,10 @@ class Mean:
 
 
 class Evidence:
-    """What a study found for one model by the rules of one preset.
+    """Findings of a study for one model by the rules of one preset.
 
-    A Certified GridPG without any certified pixel is undefined. The paper counts it as 0, and so does the evidence of
-    its rules; ours leaves such grids out.
+    Certified GridPG is undefined on a grid without any pixel certified 1. The paper's rules count it as 0; ours leave
+    such grids out.
     """
 
     def __init__(self, means: Mapping[Where, Mean], preset: str) -> None:
@@ -50,13 +51,13 @@ class Evidence:
 
     @classmethod
     def read(cls, file: Path, model: str, preset: str) -> Evidence:
-        """From the table `means` of a study, packed or not."""
+        """Read the table `means` of a study, with or without gzip."""
         means = {}
         for row in _rows(file):
             if (row["model"], row["preset"]) == (model, preset):
                 means[_where(row)] = _mean(row)
         if not means:
-            raise ArgumentError(f"{file} has nothing of model={model} with preset={preset}: run the study it is of.")
+            raise ArgumentError(f"{file} has no means with model={model} and preset={preset}: run its study with both.")
         return cls(means, preset)
 
     def mean(
@@ -73,13 +74,14 @@ class Evidence:
         where = (metric, scene, method, layer, sigma, tau, level)
         if where not in self._means:
             raise ArgumentError(
-                f"the study has no {metric} of {method} at {layer} with {scene=}, {sigma=}, {tau=}, {level=}: add it."
+                f"the study has no {metric} of {method} at {layer} with {scene=}, {sigma=}, {tau=}, {level=}: "
+                f"add it to the study file and run it again."
             )
         return self._means[where]
 
     @property
     def missing(self) -> dict[tuple[str, str, float, str], tuple[int, int]]:
-        """Where fewer scenes were measured than planned: how many of how many, by method, layer, σ and scene."""
+        """Counts of measured and planned scenes where some are missing, by method, layer, σ and kind of scene."""
         counts = {
             (method, layer, sigma, scene): (mean.count, mean.planned or mean.count)
             for (metric, scene, method, layer, sigma, _, _), mean in self._means.items()
@@ -90,42 +92,45 @@ class Evidence:
         found = {where: counts.get(where, (0, planned[where[-1]])) for where in cells}
         return {where: (count, of) for where, (count, of) in found.items() if count < of}
 
-    # ── Of images, or of grids if asked ───────────────────────────────────────────────────────────────────────
+    # ── Means over images, or over grids ──────────────────────────────────────────────────────────────────────────
 
     def certified(self, method: str, layer: str, **at: Any) -> float:
-        """Percent of pixels that do not abstain."""
+        """Return the percent of pixels that do not abstain."""
         return _defined(self.mean("certified", method, layer, **at))
 
     def ones(self, method: str, layer: str, **at: Any) -> float:
-        """Percent of pixels certified to be in the top K %."""
+        """Return the percent of pixels certified to be in the top K %."""
         return _defined(self.mean("certified_1", method, layer, **at))
 
     def zeros(self, method: str, layer: str, **at: Any) -> float:
-        """Percent of pixels certified not to be in the top K %."""
+        """Return the percent of pixels certified not to be in the top K %."""
         return _defined(self.mean("certified_0", method, layer, **at))
 
-    # ── Of grids ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Means over grids ──────────────────────────────────────────────────────────────────────────────────────────
 
     def localisation(self, method: str, layer: str, **at: Any) -> float:
-        """Certified GridPG; NaN where it is undefined on every grid."""
+        """Return Certified GridPG, or NaN if our rules leave out every grid."""
         found = self.mean("certified_grid_pg", method, layer, scene="grid", **at)
         if self.preset == "reference":
             return (found.value or 0.0) * found.defined / found.count
         return _defined(found)
 
     def grid_pg(self, method: str, layer: str) -> float:
-        """GridPG of the map without noise."""
+        """Return GridPG of the map without noise."""
         return _defined(self.mean("grid_pg", method, layer, scene="grid", tau=None, level=None))
 
-    # ── Of images ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Means over images ─────────────────────────────────────────────────────────────────────────────────────────
 
     def confidence(self, method: str, layer: str, level: float | None, **at: Any) -> float:
-        """In the explained class, once all pixels certified 1 up to `level` are deleted; None: before any is."""
+        """Return the confidence in the explained class once all pixels certified 1 up to `level` are deleted.
+
+        None is the confidence before any deletion.
+        """
         metric = "confidence" if level is None else "deletion_confidence"
         return _defined(self.mean(metric, method, layer, level=level, **at))
 
     def deletion_area(self, method: str, layer: str, **at: Any) -> float:
-        """Mean confidence while certified pixels are deleted; less is more faithful."""
+        """Return the mean confidence while certified pixels are deleted; less is more faithful."""
         return _defined(self.mean("deletion_area", method, layer, level=None, **at))
 
 
@@ -134,19 +139,19 @@ def _defined(mean: Mean) -> float:
 
 
 def find(folder: Path, study: str) -> Path:
-    """The means of a study: in its own folder, where `pixelcert study run` left them, or as STUDY.csv.gz."""
+    """Find the means of a study: in its own folder, where `pixelcert study run` wrote them, or as STUDY.csv.gz."""
     for file in (folder / study / "results" / "means.csv", folder / f"{study}.csv.gz"):
         if file.exists():
             return file
-    raise ArgumentError(f"{folder} has no means of {study}: `pixelcert study run studies/{study}.toml` makes them.")
+    raise ArgumentError(f"{folder} has no means of {study}: run `pixelcert study run studies/{study}.toml`.")
 
 
 def attacks(folder: Path) -> Any:
-    """What `pixelcert attack --json` printed: where `studies.attack` left it, or as attack.json.gz."""
+    """Load the output of `pixelcert attack --json`: where `studies.attack` wrote it, or as attack.json.gz."""
     for file in (folder / "attack" / "attack.json", folder / "attack.json.gz"):
         if file.exists():
             return json.loads(_text(file))
-    raise ArgumentError(f"{folder} has no attack.json: `python -m studies.attack studies/reproduction.toml` makes it.")
+    raise ArgumentError(f"{folder} has no attack.json: run `python -m studies.attack studies/reproduction.toml`.")
 
 
 def _rows(file: Path) -> Iterable[dict[str, str]]:
@@ -158,7 +163,7 @@ def _text(file: Path) -> str:
         data = file.read_bytes()
     except OSError as error:
         raise ArgumentError(
-            f"{file} cannot be read ({error.strerror}): `pixelcert study results` writes it."
+            f"{file} cannot be read ({error.strerror}): write it again with `pixelcert study results`."
         ) from error
     return (gzip.decompress(data) if file.suffix == ".gz" else data).decode()
 
@@ -172,7 +177,7 @@ def _mean(row: Mapping[str, str]) -> Mean:
     value, high = _number(row["mean"]), _number(row["mean_high"])
     defined = int(row["defined"])
     spread = None
-    if value is not None and high is not None:  # back from Student's interval
+    if value is not None and high is not None:  # undo Student's interval
         spread = (high - value) * math.sqrt(defined) / float(stdtrit(defined - 1, 0.975))
     ends = _number(row["low"]), _number(row["high"])
     return Mean(value, spread, int(row["count"]), defined, *ends, planned=int(row["planned"]))

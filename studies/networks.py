@@ -1,4 +1,4 @@
-"""Networks of the reproduction whose weights need more than a name."""
+"""Networks of the reproduction that need more than a name and a weights file."""
 
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 
 def resnet50_v1() -> pc.Classifier:
-    """ResNet-50 as first published: a block that halves the resolution does so in its first convolution.
+    """ResNet-50 as first published: blocks that halve the resolution do so in their first convolution.
 
-    torchvision's does so in the second. Weights fit either, and answer well in one alone.
+    In torchvision's, the second convolution does it. The weights load into both, but work well in only one.
     """
     model = pc.load_model("resnet50", WEIGHTS / "resnet50-v1.fp16.safetensors", "cpu")
     net: Any = model.net

@@ -1,10 +1,10 @@
-"""Why gradients at the final layer of a ResNet look like a grid, and are certified everywhere.
+"""Rounding that makes gradients at the final layer of a ResNet look like a grid, certified everywhere.
 
     python -m studies.rounding --weights resnet18.safetensors IMAGE
 
-Average pooling follows that layer, so the gradient is the same at each of its places. Summing its magnitudes over the
-channels rounds differently from place to place all the same, in the last bit, and in every noisy copy alike: the order
-of a sum in memory depends on the place. The published rule ranks what is left.
+Average pooling follows that layer, so the gradient is the same at each of its places. The sum of its magnitudes over
+the channels still differs from place to place in the last bit, because the order of a sum in memory depends on the
+place. The difference is the same in every noisy copy, and the published rule ranks it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ COPIES = 16
 
 
 def gradient_maps(model: pc.Classifier, images: Tensor, target: int) -> Tensor:
-    """Magnitudes of the gradient at the final layer, summed over its channels in float32: (B, h, w)."""
+    """Sum the magnitudes of the gradient at the final layer over its channels, in float32: (B, h, w)."""
     split = model.split("final")
     with torch.no_grad():
         features = split.features(images)
     features.requires_grad_()
     (gradient,) = torch.autograd.grad(split.head(features)[:, target].sum(), features)
-    assert bool((gradient == gradient[..., :1, :1]).all()), "the gradient itself is the same everywhere"
+    assert bool((gradient == gradient[..., :1, :1]).all()), "the gradient differs between places"
     return gradient.abs().sum(dim=1)
 
 
 def top_by_published_rule(maps: Tensor, level: float) -> NDArray[np.bool_]:
-    """What is strictly above the percentile of each map: (B, H, W)."""
+    """Return True where a map is strictly above its percentile: (B, H, W)."""
     values = maps.numpy()
     top: NDArray[np.bool_] = values > np.percentile(values, 100 - level, axis=(1, 2), keepdims=True)
     return top

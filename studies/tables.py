@@ -1,8 +1,8 @@
-"""What the studies in this folder found, as Markdown tables.
+"""Tables of the studies' findings, as Markdown.
 
     python -m studies.tables FOLDER
 
-FOLDER is where they were run, such as studies. What is not there is left out.
+FOLDER is the folder where the studies were run, such as studies. A table whose study was not run says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pixelcert as pc
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
 from .evidence import OTHER_NETWORKS, Evidence, attacks, find
 
@@ -25,7 +25,7 @@ LAYERS = ("input", "final")
 PRESETS = {"reference": "published", "default": "ours"}
 LEVELS, SIGMAS, TAUS = (50, 30, 25, 10, 5), (0.15, 0.25, 0.33), (0.6, 0.65, 0.7, 0.75, 0.8, 0.85)
 CERTIFIED, ABSTAINING = ("certified in", "certified out"), "abstaining"
-STUDIES = {  # and their networks
+STUDIES = {  # study: its network
     "reproduction": "resnet18",
     "reproduction-radii": "resnet18",
     "reproduction-masks": "resnet18",
@@ -36,7 +36,7 @@ STUDIES = {  # and their networks
 
 @dataclass(frozen=True)
 class Folder:
-    """What the studies in a folder found."""
+    """Folder with the results of studies."""
 
     path: Path
 
@@ -116,7 +116,7 @@ def effect_of_tau(folder: Folder) -> str:
 
 
 def test_and_sign(folder: Folder) -> str:
-    """The published test on magnitudes, our test on magnitudes, and our test on signed values, on the same images."""
+    """Compare on the same images the published test on magnitudes, and our test on magnitudes and on signed values."""
     published, own = (folder.means("reproduction-radii", preset) for preset in PRESETS)
     magnitudes = folder.means("reproduction-signs", "default")
     columns = [f"{layer}: {what}" for layer in LAYERS for what in ("published", "our test", "our test, signed")]
@@ -143,7 +143,7 @@ def networks(folder: Folder) -> str:
 
 
 def intervals(folder: Folder) -> str:
-    """Certified GridPG beside the interval in which the majority labels' own ratio stays within R."""
+    """Show Certified GridPG and the interval that contains the ratio of majority labels within R."""
     of = folder.means("reproduction", "default")
 
     def cell(method: str, layer: str) -> str:
@@ -156,7 +156,7 @@ def intervals(folder: Folder) -> str:
 
 
 def attacked(folder: Folder) -> str:
-    """Each attack on the pixels at which it aimed."""
+    """Show each attack by the pixels that it aimed at."""
     lines: list[Sequence[str]] = []
     for of in folder.attacks()["summary"]:
         pixels = of["pixels"]
@@ -182,7 +182,7 @@ def missing(folder: Folder) -> str:
         for preset, rules in PRESETS.items()
         for (method, layer, sigma, scene), (count, planned) in _missing(folder, study, preset, model).items()
     ]
-    return _markdown(("study", "rules", "of", "measured"), lines) if lines else "none"
+    return _markdown(("study", "rules", "setting", "measured"), lines) if lines else "none"
 
 
 TABLES = {
@@ -218,7 +218,7 @@ def _shares(of: Evidence, method: str, layer: str) -> str:
 
 
 def _balance(of: Evidence, method: str, layer: str, **at: float) -> str:
-    """Percent certified and Certified GridPG, each where it was measured."""
+    """Show percent certified and Certified GridPG, or – if not measured."""
     known = []
     for measure, digits, unit in ((of.certified, 1, " %"), (of.localisation, 2, "")):
         try:
@@ -231,7 +231,7 @@ def _balance(of: Evidence, method: str, layer: str, **at: float) -> str:
 def _missing(folder: Folder, *study: str) -> dict[tuple[str, str, float, str], tuple[int, int]]:
     try:
         return folder.means(*study).missing
-    except ArgumentError:  # all of it
+    except ArgumentError:  # the study was not run: every scene is missing, and its tables say so
         return {}
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import pixelcert as pc
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert.models.loading import torchvision_models
 
 models = torchvision_models()
 SIZE = 64

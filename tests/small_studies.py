@@ -13,10 +13,9 @@ from small_networks import small_model
 from torch import nn
 
 import pixelcert as pc
-from pixelcert.data import Chosen
-from pixelcert.study.job import Job
-from pixelcert.study.resolved import ModelFacts
-from pixelcert.study.scene import Scene
+from pixelcert.photographs import Chosen
+from pixelcert.study.inventory import ModelFacts
+from pixelcert.study.job import Job, Scene
 
 SIZE = 24  # of the tiny model's images; 26 samples certify such an image at τ = 0.6, 38 at 0.7 and 47 at 0.75
 N = 40

@@ -57,7 +57,7 @@ def write_study(base: Path) -> Path:
 
 def command(*arguments: str) -> None:
     """`pixelcert` with these arguments, ending the process with its exit code."""
-    from pixelcert.cli import main
+    from pixelcert.commands import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs
     sys.argv = ["pixelcert", *arguments]

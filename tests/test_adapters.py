@@ -15,19 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert.adapters import (
-    Adapted,
-    adapt,
-    from_captum,
-    from_grad_cam,
-    from_numpy,
-    from_quantus,
-    from_torchcam,
-    from_zennit,
-)
-from pixelcert.adapters.as_found import as_found
-from pixelcert.adapters.settings import plain
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert import adapters as adapt
+from pixelcert.adapters import Adapted, from_captum, from_grad_cam, from_numpy, from_quantus, from_torchcam, from_zennit
+from pixelcert.adapters.adapted import as_found, plain
+from pixelcert.models.loading import torchvision_models
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
 TARGETS = torch.tensor([3, 0, 4])

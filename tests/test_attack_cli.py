@@ -18,9 +18,9 @@ from small_networks import small_model
 
 import pixelcert as pc
 from pixelcert.attacks import campaign, choose_pixels, summarise
-from pixelcert.attacks.commands import BROKEN
 from pixelcert.attacks.outcome import Outcome
-from pixelcert.cli import main
+from pixelcert.commands import main
+from pixelcert.commands.attack import BROKEN
 
 MODEL = "small_networks:resnet_for_attacks"
 QUICK = ("--steps", 2, "--draws", 2, "-n", 60, "--radius", 0.1)
@@ -196,7 +196,7 @@ def test_the_file_that_cannot_reach_tau_is_named(attack, file, make_votes, tmp_p
     ],
 )
 def test_options_are_refused_before_a_model_is_loaded(attack, file, monkeypatch, options, words):
-    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.models.loading.load_model", lambda *_: pytest.fail("a model was loaded"))
     run = attack(file, *options)
     assert run.code == 1
     assert words in run.said
@@ -231,7 +231,7 @@ def test_ctrl_c_while_a_model_loads_is_answered(attack, file, monkeypatch):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pixelcert.named_model.load_model", interrupted)
+    monkeypatch.setattr("pixelcert.models.loading.load_model", interrupted)
     run = attack(file, "--model", MODEL)
     assert (run.code, run.out, run.said) == (130, "", "interrupted.")
 
@@ -277,8 +277,8 @@ def test_files_of_one_name_do_not_share_a_result(attack, file, votes, tmp_path):
 
 
 def test_the_command_is_listed_without_loading_torch():
-    code = "import sys; sys.argv = ['pixelcert', '--help']\nfrom pixelcert.cli import main\ntry:\n    main()\n"
-    code += "finally:\n    print('torch' in sys.modules, 'scipy' in sys.modules)"
+    code = "import sys; sys.argv = ['pixelcert', '--help']\nfrom pixelcert.commands import main\n"
+    code += "try:\n    main()\nfinally:\n    print('torch' in sys.modules, 'scipy' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "attack" in shown
     assert shown.strip().endswith("False False")

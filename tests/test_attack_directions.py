@@ -13,12 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.attacks import smooth_relu, surrogate
+from pixelcert.attacks import gradients as smooth_relu
+from pixelcert.attacks import gradients as surrogate
 from pixelcert.attacks.aim import Aim
-from pixelcert.attacks.ball import Ball
-from pixelcert.attacks.gradients import Pathwise, Stein, reach_of
-from pixelcert.attacks.smooth_relu import smooth_relus
-from pixelcert.attacks.surrogate import surrogate_of
+from pixelcert.attacks.descent import Ball
+from pixelcert.attacks.gradients import Pathwise, Stein, reach_of, smooth_relus, surrogate_of
 from pixelcert.explainer import explain
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan

@@ -19,11 +19,11 @@ from small_networks import small_model
 
 import pixelcert as pc
 from pixelcert.attacks import attack_certificate, campaign, choose_pixels
-from pixelcert.attacks.effort import Effort
+from pixelcert.attacks.descent import Effort
 from pixelcert.attacks.outcome import GROUPS, Attempt, Outcome, labels_before
+from pixelcert.basics.files import read_arrays
 from pixelcert.certificate import Certificate
-from pixelcert.files import read_arrays
-from pixelcert.sampling import Subject, sample_each
+from pixelcert.sampling.sample import Subject, sample_each
 from pixelcert.statistics import votes_against_needed
 
 LEVEL, FRAGILE, BARELY = Distances.level, [0, 32], [1, 33]  # pixels and their mirrors, see `margins`
@@ -502,7 +502,7 @@ def test_saved_outcomes_hold_every_perturbation_and_what_is_said_of_it(outcome, 
 
 
 def test_the_picture_paints_flips_where_they_are(outcome, tmp_path):
-    from pixelcert.figures.attacked import PROVEN
+    from pixelcert.figures.panels import PROVEN
 
     figure = outcome.plot(tmp_path / "attack.png")
     pictures = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelcert.attacks.display import Finished, show_outcomes
 from pixelcert.attacks.outcome import CHANGES, GROUPS, Attempt, Outcome
-from pixelcert.attacks.summary import Attacked, Row, Summary, summarise
+from pixelcert.attacks.summary import Attacked, Case, Summary, summarise
+from pixelcert.commands.attack import Finished, show_outcomes
 
 SAMPLES = 1000
 KEPT, BELOW_TAU, LOST = 1000, 600, 100  # votes for a label: certifiable again, a majority that abstains, a flip
@@ -56,7 +56,7 @@ def make(make_votes) -> Make:
     return outcome
 
 
-def find(summary: Summary, change: str, multiple: float) -> Row:
+def find(summary: Summary, change: str, multiple: float) -> Case:
     (found,) = (row for row in summary.rows if row.change == change and row.multiple == multiple)
     return found
 

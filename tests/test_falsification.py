@@ -17,7 +17,10 @@ import torch
 from scipy.stats import norm
 
 import pixelcert as pc
-from pixelcert import loop, ranking, sampling, statistics
+from pixelcert import ranking, statistics
+from pixelcert.explainer import BlackBox
+from pixelcert.sampling import loop
+from pixelcert.sampling import sample as sampling
 
 SIGMA, TAU, ALPHA = 0.15, 0.75, 0.05
 R = SIGMA * norm.ppf(TAU)
@@ -68,7 +71,7 @@ def check_certified_majority_survives_the_radius() -> None:
     certificate, labels = half_space_labels(world, 2000, seed=0)
     certified = labels != pc.ABSTAIN
     assert certified.mean() > 0.9, "too little is certified for the check to say anything"
-    step = certificate.radius_on_grid * (1 - 1e-6)
+    step = certificate.radius_on_lattice * (1 - 1e-6)
     for pixel in np.flatnonzero(certified):
         towards = DIRECTIONS[pixel % 32] * (-1 if pixel < 32 else 1) * (1 if labels[pixel] == 1 else -1)
         moved = BASE.double() + step * towards.view(1, 8, 8)
@@ -292,7 +295,7 @@ def clean_image_leakage(patch: pytest.MonkeyPatch) -> None:
     def leaky(runs, explainer, *rest):
         (run,) = runs
         scale = explainer(run.clean[None], None).abs().quantile(0.99)
-        return real([run], lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1), *rest)
+        return real([run], BlackBox(lambda images, targets: (explainer(images, targets) / scale).clamp(-1, 1)), *rest)
 
     patch.setattr(sampling, "count_each", leaky)
 

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import pixelcert as pc
-from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours, paint_overlay
+from pixelcert.figures.sheet import ABSTAINED, ZERO, level_colours, paint_overlay
 
 WHITE, GREY = (1.0, 1.0, 1.0), tuple(np.array([0xB9, 0xBC, 0xC0]) / 255)
 SEVEN = (90, 50, 25, 12.5, 10, 5, 1)
@@ -338,7 +338,7 @@ def test_the_path_chooses_the_format(make_certificate, tmp_path, suffix):
 
 @pytest.mark.parametrize("name", ["panel", "panel.", "panel.xyz", ".png"])
 def test_a_path_that_names_no_format_is_refused_before_drawing(make_certificate, tmp_path, monkeypatch, name):
-    monkeypatch.setattr("pixelcert.figures.panel.certificate_panel", lambda _: pytest.fail("drawing began"))
+    monkeypatch.setattr("pixelcert.figures.panels.certificate_panel", lambda _: pytest.fail("drawing began"))
     with pytest.raises(pc.ArgumentError, match=r"does not say which kind of picture it is: end it in \.png"):
         make_certificate(NESTED).plot(tmp_path / name)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save as format_safetensors
 
 import pixelcert as pc
-from pixelcert.files import read_arrays, write_arrays, write_atomically
+from pixelcert.basics.files import read_arrays, write_arrays, write_atomically
 from pixelcert.votes import KIND, VERSION
 
 PHOTO = np.random.default_rng(2).integers(0, 256, (6, 8, 3), dtype=np.uint8)

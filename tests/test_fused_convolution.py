@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.models import fused_convolution
-from pixelcert.models.fused_convolution import FusedConvolution, fuse
-from pixelcert.models.tuned import tuned
+from pixelcert.models import folding as fused_convolution
+from pixelcert.models.folding import FusedConvolution, fuse
+from pixelcert.models.variants import tuned
 
 INPUTS = torch.randn(2, 4, 9, 9, generator=torch.Generator().manual_seed(0))
 

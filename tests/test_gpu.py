@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import pixelcert as pc
-from pixelcert.models.fused_convolution import FusedConvolution, fuse
-from pixelcert.models.tuned import tuned
+from pixelcert.models.folding import FusedConvolution, fuse
+from pixelcert.models.variants import tuned
 from pixelcert.plan import Plan
 from pixelcert.ranking import Ranking
-from pixelcert.sampling import Subject, sample_each
+from pixelcert.sampling.sample import Subject, sample_each
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 import pixelcert as pc
 from pixelcert.image import resize_image
 from pixelcert.methods.lrp_rules import Rules
-from pixelcert.models.batch_norm_folding import Folding
-from pixelcert.models.grid import for_grid
-from pixelcert.models.split import as_maps
+from pixelcert.models.folding import Folding
+from pixelcert.models.splitting import feature_maps
+from pixelcert.models.variants import for_grid
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 TARGETS = torch.tensor([1, 4])
@@ -203,7 +203,7 @@ def test_every_method_explains_a_grid(name: str, layer: str) -> None:
     explainer = pc.method(name, model, layer, **QUICK.get(name, {}))
     x = images(64).double()
     maps, logits = explainer.explain(x, TARGETS)
-    side = 64 if layer == "input" else as_maps(model.split("final").features(x), x).shape[2]
+    side = 64 if layer == "input" else feature_maps(model.split("final").features(x), x).shape[2]
     assert maps.shape == (2, side, side)
     assert maps.isfinite().all()
     assert (maps.flatten(1).std(dim=1) > 0).all()

@@ -71,7 +71,7 @@ def test_other_sizes_are_brought_to_the_one_asked_for(tmp_path: Path, shape: tup
 
 @pytest.mark.parametrize("shape", [(480, 640), (640, 480)])
 def test_resize_and_crop_are_those_of_imagenet_models(tmp_path: Path, shape: tuple[int, int]) -> None:
-    from pixelcert.models.torchvision_import import torchvision_models
+    from pixelcert.models.loading import torchvision_models
 
     torchvision_models()
     from torchvision.transforms import v2

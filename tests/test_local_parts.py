@@ -8,9 +8,9 @@ from small_networks import small_model
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert.methods import hiding
-from pixelcert.models.local_parts import Reach, find_local_parts
-from pixelcert.models.tuned import tuned
+from pixelcert.methods import occlusion as hiding
+from pixelcert.models.cropping import Reach, find_local_parts
+from pixelcert.models.variants import tuned
 
 
 class Residual(nn.Module):

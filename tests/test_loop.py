@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 import pixelcert as pc
-from pixelcert import loop
-from pixelcert.counts import Counts, answers_of, count_answers
+from pixelcert.explainer import Tuning
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
-from pixelcert.ranking import Ranking
-from pixelcert.sampling import Subject, _in_advance, sample_each
+from pixelcert.ranking import Counts, Ranking, answers_of, count_answers
+from pixelcert.sampling import loop
+from pixelcert.sampling.sample import Subject, _in_advance, sample_each
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGES = [torch.rand(3, 8, 6, generator=GENERATOR) for _ in range(5)]
@@ -47,11 +47,11 @@ class Explainer:
 
 
 def alone(subjects: Sequence[Subject] = SUBJECTS, plan: Plan = PLAN, batch_size: int = 100) -> list[pc.Votes]:
-    return [next(sample_each(plan, Explainer(), [subject], batch_size=batch_size)) for subject in subjects]
+    return [next(sample_each(plan, Explainer(), [subject], Tuning(batch_size))) for subject in subjects]
 
 
 def together(subjects: Sequence[Subject] = SUBJECTS, plan: Plan = PLAN, **settings: Any) -> list[pc.Votes]:
-    return list(sample_each(plan, Explainer(), subjects, **settings))
+    return list(sample_each(plan, Explainer(), subjects, Tuning(**settings)))
 
 
 def assert_same(found: Sequence[pc.Votes], expected: Sequence[pc.Votes]) -> None:
@@ -87,7 +87,7 @@ def test_votes_are_those_of_each_noisy_image_by_the_definition():
 
 def test_batches_are_full_until_the_last():
     explainer = Explainer()
-    assert len(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=16))) == 5
+    assert len(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(16)))) == 5
     assert explainer.sizes == [16, 16, 16, 16, 1]
 
 
@@ -103,7 +103,7 @@ def test_images_of_several_shapes_are_never_in_one_batch_and_come_in_order():
     mixed = [SUBJECTS[0], other[0], SUBJECTS[1], SUBJECTS[2], other[1], SUBJECTS[3]]
     shapes: list[torch.Size] = []
     explainer = Explainer(lambda images: shapes.append(images.shape[1:]))
-    found = list(sample_each(PLAN, explainer, mixed, batch_size=10))
+    found = list(sample_each(PLAN, explainer, mixed, Tuning(10)))
     assert_same(found, alone(mixed))
     assert explainer.sizes == [10, 3, 10, 3, 10, 10, 6, 10, 3, 10, 3]
     assert [votes.size for votes in found] == [(8, 6), (5, 9), (8, 6), (8, 6), (5, 9), (8, 6)]
@@ -111,7 +111,7 @@ def test_images_of_several_shapes_are_never_in_one_batch_and_come_in_order():
 
 def test_votes_come_as_soon_as_their_image_is_done():
     explainer = Explainer()
-    sampling = sample_each(PLAN, explainer, SUBJECTS, batch_size=5)
+    sampling = sample_each(PLAN, explainer, SUBJECTS, Tuning(5))
     assert explainer.sizes == []
     next(sampling)
     assert sum(explainer.sizes) == 15
@@ -122,7 +122,7 @@ def test_votes_come_as_soon_as_their_image_is_done():
 def test_one_batch_of_many_images_gives_all_their_votes():
     plan = Plan(n=1, levels=(50,))
     explainer = Explainer()
-    assert_same(list(sample_each(plan, explainer, SUBJECTS, batch_size=5)), alone(plan=plan))
+    assert_same(list(sample_each(plan, explainer, SUBJECTS, Tuning(5))), alone(plan=plan))
     assert explainer.sizes == [5]
 
 
@@ -158,7 +158,7 @@ def test_a_bad_second_image_is_refused_at_the_call(bad, named):
 @pytest.mark.parametrize("settings", [{"batch_size": 0}, {"precision": "tf32"}, {"compile": True}, {"precision": "x"}])
 def test_bad_settings_are_refused_at_the_call(settings):
     with pytest.raises(pc.ArgumentError, match=next(iter(settings))):
-        sample_each(PLAN, Explainer(), SUBJECTS, **settings)
+        sample_each(PLAN, Explainer(), SUBJECTS, Tuning(**settings))
 
 
 # ── Progress ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ def test_progress_is_heard_after_its_samples_are_counted():
     order: list[Any] = []
     explainer = Explainer(lambda images: order.append(len(images)))
     subject = SUBJECTS[0]._replace(progress=lambda done, total: order.append((done, total)))
-    next(sample_each(PLAN, explainer, [subject], batch_size=6))
+    next(sample_each(PLAN, explainer, [subject], Tuning(6)))
     assert order == [6, (6, 13), 6, (12, 13), 1, (13, 13)]
 
 
@@ -213,7 +213,7 @@ def test_an_interruption_carries_the_first_unfinished_image_and_resumes_to_the_s
     if plan is REFERENCE:
         done, counted = 10 * batch // 23, 10 * batch % 23
     with pytest.raises(pc.Interrupted) as stop:
-        list(sample_each(plan, stopping(batch, KeyboardInterrupt()), SUBJECTS, batch_size=10))
+        list(sample_each(plan, stopping(batch, KeyboardInterrupt()), SUBJECTS, Tuning(10)))
     votes = stop.value.votes
     assert (votes.provenance.image_name, votes.counted) == (f"{done}.png", counted)
     expected = alone(plan=plan)[done]
@@ -221,7 +221,7 @@ def test_an_interruption_carries_the_first_unfinished_image_and_resumes_to_the_s
 
 
 def test_votes_that_were_done_before_an_interruption_are_given():
-    sampling = sample_each(PLAN, stopping(4, KeyboardInterrupt()), SUBJECTS, batch_size=10)
+    sampling = sample_each(PLAN, stopping(4, KeyboardInterrupt()), SUBJECTS, Tuning(10))
     assert_same(list(islice(sampling, 3)), alone()[:3])
     with pytest.raises(pc.Interrupted, match="1 of 13 samples counted"):
         next(sampling)
@@ -229,7 +229,7 @@ def test_votes_that_were_done_before_an_interruption_are_given():
 
 @pytest.mark.parametrize(("batch", "done", "counted"), STOPS[1:])
 def test_an_error_carries_the_first_unfinished_image_and_resumes_to_the_same_votes(batch, done, counted):
-    sampling = sample_each(PLAN, stopping(batch, RuntimeError("cable pulled")), SUBJECTS, batch_size=10)
+    sampling = sample_each(PLAN, stopping(batch, RuntimeError("cable pulled")), SUBJECTS, Tuning(10))
     assert_same(list(islice(sampling, done)), alone()[:done])
     with pytest.raises(
         pc.SamplingError, match=rf"after {counted} of 13 samples \(RuntimeError: cable pulled\)"
@@ -243,8 +243,8 @@ def test_an_error_carries_the_first_unfinished_image_and_resumes_to_the_same_vot
 
 def test_an_error_before_the_first_sample_of_an_image_is_itself():
     with pytest.raises(RuntimeError, match="cable pulled"):
-        next(sample_each(PLAN, stopping(0, RuntimeError("cable pulled")), SUBJECTS, batch_size=10))
-    sampling = sample_each(PLAN, stopping(1, ValueError("cable pulled")), SUBJECTS, batch_size=13)
+        next(sample_each(PLAN, stopping(0, RuntimeError("cable pulled")), SUBJECTS, Tuning(10)))
+    sampling = sample_each(PLAN, stopping(1, ValueError("cable pulled")), SUBJECTS, Tuning(13))
     next(sampling)
     with pytest.raises(ValueError, match=r"^cable pulled"):
         next(sampling)
@@ -255,7 +255,7 @@ def test_an_interruption_by_progress_has_its_batch_counted():
         raise KeyboardInterrupt
 
     with pytest.raises(pc.Interrupted) as stopped:
-        next(sample_each(PLAN, Explainer(), [SUBJECTS[0]._replace(progress=stop)], batch_size=10))
+        next(sample_each(PLAN, Explainer(), [SUBJECTS[0]._replace(progress=stop)], Tuning(10)))
     assert stopped.value.votes.counted == 10
     assert_same([stopped.value.votes.resume(Explainer(), IMAGES[0])], alone(SUBJECTS[:1]))
 
@@ -274,7 +274,7 @@ def test_out_of_memory_loses_no_sample_and_counts_none_twice(most, since, plan):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     explainer = Explainer(before)
-    found = list(sample_each(plan, explainer, SUBJECTS, batch_size=10))
+    found = list(sample_each(plan, explainer, SUBJECTS, Tuning(10)))
     assert_same(found, alone(plan=plan))
     smallest = {1: 1, 3: 2, 7: 5}[most]
     assert explainer.sizes[since + 1 :][-2:-1] == [smallest]
@@ -305,7 +305,7 @@ def test_out_of_memory_with_single_images_is_an_error_with_the_votes():
 
     explainer = Explainer(before)
     with pytest.raises(pc.SamplingError, match=r"after 10 of 13 .*out of memory") as failure:
-        next(sample_each(PLAN, explainer, SUBJECTS, batch_size=10))
+        next(sample_each(PLAN, explainer, SUBJECTS, Tuning(10)))
     assert explainer.sizes == [10, 10, 5, 2, 1]
     assert failure.value.votes.provenance.batch_size == 1
 
@@ -313,7 +313,7 @@ def test_out_of_memory_with_single_images_is_an_error_with_the_votes():
 def test_other_errors_do_not_halve_the_batch():
     explainer = stopping(1, RuntimeError("device-side assert"))
     with pytest.raises(pc.SamplingError):
-        next(sample_each(PLAN, explainer, SUBJECTS, batch_size=10))
+        next(sample_each(PLAN, explainer, SUBJECTS, Tuning(10)))
     assert explainer.sizes == [10, 10]
 
 
@@ -334,7 +334,7 @@ def nan_for(*targets: int, rows: Callable[[Tensor], Tensor] = torch.ones_like) -
 @pytest.mark.parametrize("number", [0, 1, 4])
 def test_an_explainer_that_answers_nan_everywhere_is_refused_at_any_image(number, batch_size):
     subjects = [subject._replace(target=i) for i, subject in enumerate(SUBJECTS)]
-    sampling = sample_each(PLAN, nan_for(number), subjects, batch_size=batch_size)
+    sampling = sample_each(PLAN, nan_for(number), subjects, Tuning(batch_size))
     with pytest.raises(pc.ExplainerError, match="NaN everywhere: check the model") as refused:
         list(sampling)
     assert not isinstance(refused.value, pc.SamplingError)
@@ -344,7 +344,7 @@ def test_nan_in_a_part_of_the_first_samples_is_no_reason_to_refuse():
     def every_second(targets: Tensor) -> Tensor:
         return torch.arange(len(targets)) % 2
 
-    votes = next(sample_each(PLAN, nan_for(3, rows=every_second), SUBJECTS[:1], batch_size=10))
+    votes = next(sample_each(PLAN, nan_for(3, rows=every_second), SUBJECTS[:1], Tuning(10)))
     assert votes.complete
     assert (votes.ones + votes.zeros).max() == 7  # samples 0, 2, 4, …
 
@@ -358,9 +358,9 @@ def test_nan_in_a_part_of_the_first_samples_is_no_reason_to_refuse_in_a_shared_b
             bad = (images == first).flatten(1).all(dim=1)
             return pc.Explanation(maps.masked_fill(bad[:, None, None], torch.nan), logits)
 
-    expected = [next(sample_each(PLAN, Broken(), [subject], batch_size=14)) for subject in SUBJECTS[:2]]
+    expected = [next(sample_each(PLAN, Broken(), [subject], Tuning(14))) for subject in SUBJECTS[:2]]
     assert (expected[1].ones + expected[1].zeros).max() == 12
-    assert_same(list(sample_each(PLAN, Broken(), SUBJECTS[:2], batch_size=14)), expected)
+    assert_same(list(sample_each(PLAN, Broken(), SUBJECTS[:2], Tuning(14))), expected)
 
 
 def test_nan_in_later_batches_is_no_reason_to_refuse():
@@ -371,7 +371,7 @@ def test_nan_in_later_batches_is_no_reason_to_refuse():
         return maps if len(explainer.sizes) == 1 else maps * torch.nan
 
     late.batch_independent = True
-    votes = next(sample_each(PLAN, late, SUBJECTS[:1], batch_size=10))
+    votes = next(sample_each(PLAN, late, SUBJECTS[:1], Tuning(10)))
     assert (votes.ones + votes.zeros).max() == 10
 
 
@@ -385,7 +385,7 @@ class Mixing:
 @pytest.mark.parametrize("batch_size", [2, 10, 100])
 def test_a_black_box_that_mixes_a_batch_is_refused(batch_size):
     with pytest.raises(pc.ExplainerError, match="rest of the batch"):
-        next(sample_each(PLAN, Mixing(), SUBJECTS, batch_size=batch_size))
+        next(sample_each(PLAN, Mixing(), SUBJECTS, Tuning(batch_size)))
 
 
 def test_a_black_box_that_mixes_only_images_is_refused_when_the_second_comes():
@@ -393,7 +393,7 @@ def test_a_black_box_that_mixes_only_images_is_refused_when_the_second_comes():
         several = len(targets.unique()) > 1
         return images[:, 0] - several * images[:, 0].mean(dim=0)
 
-    sampling = sample_each(PLAN, mixing, SUBJECTS, batch_size=10)
+    sampling = sample_each(PLAN, mixing, SUBJECTS, Tuning(10))
     with pytest.raises(pc.SamplingError, match="rest of the batch"):
         list(sampling)
 
@@ -404,7 +404,7 @@ def test_a_black_box_that_rounds_by_the_size_of_a_batch_is_not_refused():
     def rounding(images: Tensor, targets: Tensor) -> Tensor:
         return images[:, 0] + (len(images) > 1) * 0.1 * torch.arange(images.shape[-1]).cos()
 
-    assert len(list(sample_each(PLAN, rounding, SUBJECTS, batch_size=13))) == len(SUBJECTS)
+    assert len(list(sample_each(PLAN, rounding, SUBJECTS, Tuning(13)))) == len(SUBJECTS)
 
 
 def test_a_black_box_is_called_once_more_for_each_image_at_most():
@@ -412,13 +412,13 @@ def test_a_black_box_is_called_once_more_for_each_image_at_most():
         batch_independent = False
 
     explainer = Unvouched()
-    assert_same(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=13)), alone())
+    assert_same(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(13))), alone())
     assert explainer.sizes == [13, 1] * 5
     explainer = Unvouched()
-    list(sample_each(PLAN, explainer, SUBJECTS[:2], batch_size=5))
+    list(sample_each(PLAN, explainer, SUBJECTS[:2], Tuning(5)))
     assert explainer.sizes == [5, 1, 5, 5, 1, 5, 5, 1]  # the last batch has one sample
     explainer = Unvouched()
-    list(sample_each(PLAN, explainer, SUBJECTS, batch_size=1))
+    list(sample_each(PLAN, explainer, SUBJECTS, Tuning(1)))
     assert explainer.sizes == [1] * 65
 
 
@@ -467,7 +467,7 @@ def test_predictions_of_shared_batches_are_each_images_own():
             maps = super().explain(images, targets).maps
             return pc.Explanation(maps, torch.nn.functional.one_hot(targets, 5).float())
 
-    for votes, target in zip(sample_each(PLAN, Sure(), SUBJECTS, batch_size=10), TARGETS, strict=True):
+    for votes, target in zip(sample_each(PLAN, Sure(), SUBJECTS, Tuning(10)), TARGETS, strict=True):
         assert votes.predictions.tolist() == [13 * (index == target) for index in range(5)]
 
 
@@ -475,7 +475,7 @@ def test_without_logits_there_are_no_predictions():
     def plain(images: Tensor, targets: Tensor) -> Tensor:
         return images[:, 0]
 
-    assert [votes.predictions for votes in sample_each(PLAN, plain, SUBJECTS[:2], batch_size=10)] == [None, None]
+    assert [votes.predictions for votes in sample_each(PLAN, plain, SUBJECTS[:2], Tuning(10))] == [None, None]
 
 
 # ── What the queue does ───────────────────────────────────────────────────────────────────────────────────────────
@@ -490,7 +490,7 @@ def test_a_batch_is_queued_before_the_last_is_waited_for_where_that_is_asked(mon
     explainer = Explainer(lambda images: order.append("queue"))
     for batch_size in (4, 10, 13, 40, 65, 200):
         order.clear()
-        assert_same(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=batch_size)), expected)
+        assert_same(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(batch_size))), expected)
         batches = -(-65 // batch_size)
         assert order == ["queue"] + ["queue", "wait"] * (batches - 1) + ["wait"]
 
@@ -503,12 +503,12 @@ def test_with_a_batch_ahead_memory_that_runs_out_loses_nothing(monkeypatch):
             raise MemoryError
 
     explainer = Explainer(before)
-    assert_same(list(sample_each(PLAN, explainer, SUBJECTS, batch_size=10)), alone())
+    assert_same(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(10))), alone())
 
 
 def test_with_a_batch_ahead_an_interruption_has_what_was_queued(monkeypatch):
     monkeypatch.setattr(loop, "_ahead", lambda run: 1)
-    sampling = sample_each(PLAN, stopping(4, KeyboardInterrupt()), SUBJECTS, batch_size=10)
+    sampling = sample_each(PLAN, stopping(4, KeyboardInterrupt()), SUBJECTS, Tuning(10))
     assert_same(list(islice(sampling, 2)), alone()[:2])
     with pytest.raises(pc.Interrupted) as stop:
         next(sampling)

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 import pixelcert as pc
 from pixelcert.methods import lrp_rules
 from pixelcert.methods.lrp import LRP
-from pixelcert.models.batch_norm_folding import Folding, fold_batch_norms
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert.models.folding import Folding, fold_batch_norms
+from pixelcert.models.loading import torchvision_models
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
 TARGETS = torch.tensor([3, 0, 4])

@@ -8,7 +8,7 @@ import torch
 from small_networks import SIZE, small_model
 
 import pixelcert as pc
-from pixelcert.models.split import as_maps
+from pixelcert.models.splitting import feature_maps
 
 QUICK = {"rise": {"masks": 12}, "intgrad": {"steps": 4}, "occlusion": {}}
 IMAGES = torch.rand(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
@@ -34,7 +34,7 @@ def test_every_cell_of_the_matrix(name, layer, model):
     before = state_of(model.net)
     maps, logits = explainer.explain(IMAGES, TARGETS)
     features = model.split("encoder.ln" if name == "cam" and "vit" in model.name else layer).features(IMAGES)
-    side = SIZE if layer == "input" else as_maps(features, IMAGES).shape[2]
+    side = SIZE if layer == "input" else feature_maps(features, IMAGES).shape[2]
 
     assert maps.shape == (3, side, side)
     assert bool(maps.isfinite().all())

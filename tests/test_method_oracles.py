@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.models.split import as_maps
+from pixelcert.models.splitting import feature_maps
 
 IMAGES = torch.rand(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
 TARGETS = torch.tensor([3, 7])
@@ -55,15 +55,15 @@ def test_gradients_agree_with_captum(model, layer):
     head = Head(model, layer)
     features = head.body(IMAGES).detach()
     saliency = attr.Saliency(head).attribute(features.clone(), target=TARGETS, abs=True)
-    assert agree(pc.method("grad", model, layer)(IMAGES, TARGETS), as_maps(saliency, IMAGES).sum(1))
+    assert agree(pc.method("grad", model, layer)(IMAGES, TARGETS), feature_maps(saliency, IMAGES).sum(1))
     product = attr.InputXGradient(head).attribute(features.clone(), target=TARGETS)
     found = pc.method("ixg", model, layer)(IMAGES, TARGETS)
     if features.ndim == 3:  # a patch reaches the class token through a normalisation, whose gradient is at right angles
         assert found.abs().max() < 1e-5 * product.abs().max()
     else:
-        assert agree(found, as_maps(product, IMAGES).sum(1))
+        assert agree(found, feature_maps(product, IMAGES).sum(1))
     path = attr.IntegratedGradients(head).attribute(features.clone(), target=TARGETS, n_steps=20)
-    assert agree(pc.method("intgrad", model, layer)(IMAGES, TARGETS), as_maps(path, IMAGES).sum(1), tolerance=1e-4)
+    assert agree(pc.method("intgrad", model, layer)(IMAGES, TARGETS), feature_maps(path, IMAGES).sum(1), tolerance=1e-4)
 
 
 def test_guided_backprop_agrees_with_captum():
@@ -245,7 +245,7 @@ def test_ablation_cam_agrees_with_zeroing_channels_and_rerunning_the_network(mod
         whole = model(IMAGES).gather(1, TARGETS[:, None])[:, 0]
     features = activations[0]
     weights = []
-    for channel in range(as_maps(features, IMAGES).shape[1]):
+    for channel in range(feature_maps(features, IMAGES).shape[1]):
 
         def zero(_, __, output, channel=channel):
             output = output.clone()
@@ -257,7 +257,7 @@ def test_ablation_cam_agrees_with_zeroing_channels_and_rerunning_the_network(mod
 
         with module.register_forward_hook(zero), torch.no_grad():
             weights.append((whole - model(IMAGES).gather(1, TARGETS[:, None])[:, 0]) / whole)
-    expected = (torch.stack(weights, 1)[:, :, None, None] * as_maps(features, IMAGES)).sum(1).relu()
+    expected = (torch.stack(weights, 1)[:, :, None, None] * feature_maps(features, IMAGES)).sum(1).relu()
     assert agree(maps, expected, tolerance=1e-3)  # small differences of large logits
 
 
@@ -267,7 +267,7 @@ def test_rise_agrees_with_a_direct_implementation_on_shared_masks(model, layer):
     body, head = model.split(layer)
     with torch.no_grad():
         features = body(IMAGES)
-        height, width = as_maps(features, IMAGES).shape[2:]
+        height, width = feature_maps(features, IMAGES).shape[2:]
         masks = explainer.masks_of(height, width)
         expected = torch.zeros(2, height, width)
         for mask in masks:

@@ -424,7 +424,7 @@ def test_deletion_runs_once_without_gradients_where_the_model_is():
 def test_deleting_the_cup_costs_the_embedded_model_its_espresso(embedded):
     if find_spec("skimage") is None:
         pytest.skip("scikit-image, which has the photograph, is not installed: pip install 'pixelcert[demo]'")
-    from pixelcert.models.embedded import photographs
+    from pixelcert.models.loading import photographs
 
     image = pc.load_image(photographs()[0])
     target, confidence = embedded.predict(image)

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.models.split import as_maps
-from pixelcert.models.structure import structure
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert.models.inspection import structure
+from pixelcert.models.loading import torchvision_models
+from pixelcert.models.splitting import feature_maps
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 HALF = (0.5, 0.5, 0.5)
@@ -713,7 +713,7 @@ def test_patches_at_the_final_layer_of_a_vit_reach_the_logits(vit_b_16: pc.Class
     with torch.no_grad():
         tokens = features(images(1, 224))
     (gradient,) = torch.autograd.grad(head(tokens.requires_grad_())[0, 3], tokens)
-    assert as_maps(gradient, images(1, 224)).abs().max() > 0, (
+    assert feature_maps(gradient, images(1, 224)).abs().max() > 0, (
         "only the class token counts there, so every map would be zero"
     )
 
@@ -737,14 +737,14 @@ def test_unknown_final_layer_is_refused_with_a_remedy() -> None:
 
 def test_maps_of_four_dimensions_are_left_alone() -> None:
     features = torch.rand(2, 5, 3, 4)
-    assert as_maps(features, torch.rand(2, 3, 24, 32)) is features
-    assert as_maps(features, torch.rand(2, 3, 25, 30)) is features, "strides round"
+    assert feature_maps(features, torch.rand(2, 3, 24, 32)) is features
+    assert feature_maps(features, torch.rand(2, 3, 25, 30)) is features, "strides round"
 
 
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_tokens_become_maps_row_by_row_without_the_class_token(prefix: int) -> None:
     tokens = torch.rand(2, prefix + 9, 5)
-    maps = as_maps(tokens, torch.rand(2, 3, 48, 48))
+    maps = feature_maps(tokens, torch.rand(2, 3, 48, 48))
     assert maps.shape == (2, 5, 3, 3)
     for row in range(3):
         for column in range(3):
@@ -753,13 +753,13 @@ def test_tokens_become_maps_row_by_row_without_the_class_token(prefix: int) -> N
 
 def test_tokens_of_an_oblong_image_lie_on_its_own_grid() -> None:
     tokens = torch.rand(1, 1 + 8 * 32, 5)
-    assert as_maps(tokens, torch.rand(1, 3, 128, 512)).shape == (1, 5, 8, 32)
+    assert feature_maps(tokens, torch.rand(1, 3, 128, 512)).shape == (1, 5, 8, 32)
 
 
 @pytest.mark.parametrize("shape", [(2, 1000), (2, 13, 5), (2, 3, 4, 5, 6), (2, 56, 56, 96)])  # the last: channels last
 def test_features_without_the_images_proportions_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(pc.ModelError, match=r"no maps of images of 224 × 224: choose a layer"):
-        as_maps(torch.rand(shape), torch.rand(2, 3, 224, 224))
+        feature_maps(torch.rand(shape), torch.rand(2, 3, 224, 224))
 
 
 def test_densenet_is_not_taken_for_pooling_and_a_linear_layer(densenet121: pc.Classifier) -> None:
@@ -1008,7 +1008,7 @@ def run_python(code: str) -> str:
 
 def test_torchvision_imports_whatever_torch_is_beside_it() -> None:
     code = """
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert.models.loading import torchvision_models
 print(type(torchvision_models().resnet18()).__name__)
 import torchvision.transforms
 print(torchvision_models() is torchvision.models)
@@ -1022,7 +1022,7 @@ try:
     import torchvision
 except RuntimeError:
     pass
-from pixelcert.models.torchvision_import import torchvision_models
+from pixelcert.models.loading import torchvision_models
 print(type(torchvision_models().resnet18()).__name__)
 """
     assert run_python(code) == "ResNet"
@@ -1070,7 +1070,7 @@ def test_real_resnet18_recognises_photographs() -> None:
 
 def test_embedded_model_recognises_the_embedded_photographs(efficientnet_lite0: pc.Classifier) -> None:
     pytest.importorskip("skimage", reason="the demo extra is not installed")
-    from pixelcert.models.embedded import photographs
+    from pixelcert.models.loading import photographs
 
     coffee, cat = (efficientnet_lite0.predict(pc.load_image(path)) for path in photographs())
     assert efficientnet_lite0.classes is not None

@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from pixelcert.noise import noisy, snap, standard_normal
-from pixelcert.plan import GRID, LARGEST_NORMAL, LARGEST_SIGMA
+from pixelcert.plan import LARGEST_NORMAL, LARGEST_SIGMA, LATTICE
 
 IMAGE = snap(torch.rand(3, 17, 13, generator=torch.Generator().manual_seed(0)))
 
@@ -42,19 +42,19 @@ def test_sum_of_image_and_noise_is_exact_in_float32():
     images = noisy(IMAGE, 1.7, seed=0, indices=range(200))
     noise = images.double() - IMAGE.double()
     for values in (images.double(), noise):
-        assert torch.equal((values / GRID).round() * GRID, values)
+        assert torch.equal((values / LATTICE).round() * LATTICE, values)
     exact = standard_normal(0, range(200), IMAGE.numel(), "cpu").view_as(noise) * 1.7
-    assert (noise - exact).abs().max() <= GRID / 2
+    assert (noise - exact).abs().max() <= LATTICE / 2
 
 
 def test_snap_moves_by_at_most_half_a_step_and_only_once():
     image = torch.rand(3, 50, 50, dtype=torch.float64)
-    assert (snap(image).double() - image).abs().max() <= GRID / 2
+    assert (snap(image).double() - image).abs().max() <= LATTICE / 2
     assert torch.equal(snap(snap(image)), snap(image))
 
 
 def test_shifting_the_image_along_the_grid_shifts_every_sample_with_it():
-    shift = 12345 * GRID
+    shift = 12345 * LATTICE
     moved = noisy(IMAGE * 0.5 + shift, 0.15, seed=0, indices=range(20))
     assert torch.equal(moved - shift, noisy(IMAGE * 0.5, 0.15, seed=0, indices=range(20)))
 

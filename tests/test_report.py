@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -20,13 +20,11 @@ from small_studies import small_study
 
 import pixelcert as pc
 from pixelcert import statistics
-from pixelcert.cli import main
+from pixelcert.commands import main
 from pixelcert.report import write_page, write_study_page
-from pixelcert.report.chunks import NAME, Chunks
-from pixelcert.report.data import TAUS, Index, make_test, pack, unpack
-from pixelcert.report.of_study import open_study
+from pixelcert.report.contents import TAUS, Index, make_test, pack, unpack
+from pixelcert.report.entries import NAME, Chunks, Shown, open_study
 from pixelcert.report.page import PARTS, join_script
-from pixelcert.report.shown import Shown
 from pixelcert.statistics import Correction
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -65,32 +63,36 @@ def test_script_has_every_part_once():
     assert sorted(found) == sorted(f"{part}.js" for part in PARTS)
 
 
-CERTIFY = """
-const { packed, test } = JSON.parse(require("node:fs").readFileSync(0, "utf8"));
-unpack(Buffer.from(packed, "base64")).then((counts) => {
-  const map = { test, ...counts, derived: new Map() };
+CERTIFY_LINES = """
+async function certifyLine(line) {
+  const { packed, test } = JSON.parse(line);
+  const map = { test, ...(await unpack(Buffer.from(packed, "base64"))), votes: new Map() };
   const plain = ({ labels, ...found }) => ({ labels: Array.from(labels), ...found });
-  const found = map.levels.map((level) => test.taus.map((_, tau) => plain(certify(map, level, tau))));
-  console.log(JSON.stringify(found));
-});
+  console.log(JSON.stringify(map.levels.map((level) => test.taus.map((at) => plain(certify(map, level, at))))));
+}
+require("node:readline").createInterface({ input: process.stdin }).on("line", certifyLine);
 """
 
 
 @pytest.fixture(scope="module")
-def certify_in_node() -> Callable[..., list[list[dict[str, Any]]]]:
-    """Certifies packed votes with the page's own script: by level, low first, and τ."""
+def certify_in_node() -> Iterator[Callable[..., list[list[dict[str, Any]]]]]:
+    """Certify packed votes with the page's own script: by level, low first, and τ. One Node runs all cases."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is not installed: apt-get install nodejs")
-    script = join_script(("counts", "certificate")) + CERTIFY
+    script = join_script(("certificate",)) + CERTIFY_LINES
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([node, "-e", script], encoding="utf-8", **pipes) as running:
 
-    def certify(packed: bytes, test: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        given = json.dumps({"packed": base64.b64encode(packed).decode(), "test": test})
-        ended = subprocess.run([node, "-e", script], input=given, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout)
+        def certify(packed: bytes, test: dict[str, Any]) -> list[list[dict[str, Any]]]:
+            needed = {name: value for name, value in test.items() if name != "radii"}
+            given = {"packed": base64.b64encode(packed).decode(), "test": needed}
+            print(json.dumps(given), file=running.stdin, flush=True)
+            answer = running.stdout.readline()
+            assert answer, running.stderr.read()  # it ended with an error
+            return json.loads(answer)
 
-    return certify
+        yield certify
 
 
 def simulate(make_votes, n: int, guess: int) -> pc.Votes:
@@ -128,8 +130,8 @@ def test_script_certifies_as_the_library_does(make_votes, certify_in_node, n, co
             needed = certificate.claims[level].votes_needed if certificate else None
             assert by_tau[place]["labels"] == expected.ravel().tolist()
             assert by_tau[place]["needed"] == needed
-            shares = [by_tau[place][share] for share in ("zeros", "ones", "abstained")]
-            assert shares == [(expected == label).sum() for label in (0, 1, pc.ABSTAIN)]
+            pixels = [by_tau[place]["pixelsOf"][str(label)] for label in (0, 1, pc.ABSTAIN)]
+            assert pixels == [(expected == label).sum() for label in (0, 1, pc.ABSTAIN)]
             seen |= set(expected.flat)
             stepped += bool(certificate) and needed < at["steps"][-1][0]
     assert seen == {0, 1, pc.ABSTAIN}, "all three labels were compared"

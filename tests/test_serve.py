@@ -11,7 +11,7 @@ import pytest
 
 import pixelcert as pc
 from pixelcert.report import write_page
-from pixelcert.report.serve import PageServer
+from pixelcert.report.page import PageServer
 
 
 @pytest.fixture

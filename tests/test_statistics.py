@@ -1,6 +1,8 @@
 """The statistical contract's tables, in exact rational arithmetic."""
 
 from fractions import Fraction
+from functools import cache
+from itertools import accumulate
 from math import comb
 
 import numpy as np
@@ -17,8 +19,16 @@ ALPHA = 0.001
 
 
 def exact_tail(k: int, n: int, p: str) -> Fraction:
-    success = Fraction(p)
-    return sum((comb(n, i) * success**i * (1 - success) ** (n - i) for i in range(k, n + 1)), Fraction(0))
+    return exact_tails(n, p)[k]
+
+
+@cache
+def exact_tails(n: int, p: str) -> list[Fraction]:
+    """P(X ≥ k) for k = 0 … n + 1, in whole numbers until the last division."""
+    hits, of = Fraction(p).numerator, Fraction(p).denominator
+    terms = [comb(n, i) * hits**i * (of - hits) ** (n - i) for i in range(n + 1)]
+    sums = list(accumulate(reversed([*terms, 0])))
+    return [Fraction(one, of**n) for one in reversed(sums)]
 
 
 def exact_threshold(n: int, tau: str, alpha: Fraction, ways: int, flips: int) -> int | None:
@@ -160,12 +170,12 @@ def test_radius_bound_is_clopper_and_pearsons():
 
 def test_infeasible_settings_are_refused_with_both_remedies():
     with pytest.raises(pc.InfeasibleError, match=r"n=61 .*tau=0\.75.*at least 62, or lower tau to 0\.74"):
-        statistics.check_feasible(pc.Plan(n=61), 0.75, ALPHA, N, "holm")
+        statistics.check_feasible(pc.Plan(n=61), pc.Criterion(0.75, ALPHA, "holm"), N)
     with pytest.raises(pc.InfeasibleError, match=r"at least 27\."):
-        statistics.check_feasible(pc.Plan(n=20), 0.5, ALPHA, N, "holm")
+        statistics.check_feasible(pc.Plan(n=20), pc.Criterion(0.5, ALPHA, "holm"), N)
     with pytest.raises(pc.InfeasibleError, match="at least 72"):
-        statistics.check_feasible(pc.Plan(n=62, guess=10), 0.75, ALPHA, N, "reference")
-    statistics.check_feasible(pc.Plan(n=62), 0.75, ALPHA, N, "holm")
+        statistics.check_feasible(pc.Plan(n=62, guess=10), pc.Criterion(0.75, ALPHA, "reference"), N)
+    statistics.check_feasible(pc.Plan(n=62), pc.Criterion(0.75, ALPHA, "holm"), N)
 
 
 @pytest.mark.parametrize(("tau", "alpha", "correction", "named"), [
@@ -174,4 +184,4 @@ def test_infeasible_settings_are_refused_with_both_remedies():
 ])  # fmt: skip
 def test_meaningless_tests_are_refused(tau, alpha, correction, named):
     with pytest.raises(pc.ArgumentError, match=named):
-        statistics.check_feasible(pc.Plan(), tau, alpha, 100, correction)
+        statistics.check_feasible(pc.Plan(), pc.Criterion(tau, alpha, correction), 100)

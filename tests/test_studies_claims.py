@@ -15,8 +15,8 @@ import pytest
 from scipy.special import stdtrit
 
 import pixelcert as pc
-from pixelcert.errors import ArgumentError
-from pixelcert.study.results import MEAN
+from pixelcert.basics.messages import ArgumentError
+from pixelcert.study.tables import MEAN
 from studies import tables
 from studies.claims import CLAIMS, faithfulness, localisation, networks, pictures, robustness
 from studies.claims.__main__ import gather, report
@@ -306,10 +306,10 @@ def test_grids_without_certified_pixels_count_as_zero_by_the_published_rules_alo
 
 def test_what_is_missing_is_named(folder, tmp_path):
     with pytest.raises(
-        ArgumentError, match=r"no means of reproduction: `pixelcert study run studies/reproduction.toml`"
+        ArgumentError, match=r"no means of reproduction: run `pixelcert study run studies/reproduction.toml`"
     ):
         find(tmp_path, "reproduction")
-    with pytest.raises(ArgumentError, match=r"nothing of model=vgg11 with preset=default"):
+    with pytest.raises(ArgumentError, match=r"no means with model=vgg11 and preset=default"):
         Evidence.read(find(folder, "reproduction"), "vgg11", "default")
     with pytest.raises(ArgumentError, match=r"no certified of rise at input with .*level=1: add it"):
         Evidence.read(find(folder, "reproduction"), "resnet18", "default").certified("rise", "input", level=1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pixelcert as pc
-from pixelcert.models.embedded import photographs
+from pixelcert.models.loading import photographs
 from pixelcert.study.settings import load_settings
 from pixelcert.study.templates import template
 from studies import attack, networks, rounding, tables

@@ -15,8 +15,8 @@ from PIL import Image
 from small_studies import photographs, tiny, write_study
 
 import pixelcert as pc
-from pixelcert import loop
-from pixelcert.cli import main
+from pixelcert.commands import main
+from pixelcert.sampling.sample import loop
 from pixelcert.study.templates import template
 
 
@@ -163,7 +163,7 @@ def test_plan_shows_jobs_network_runs_time_and_room(small):
 
 
 def test_plan_without_calibration_explains_nothing(small, monkeypatch):
-    monkeypatch.setattr("pixelcert.study.estimate.explain", lambda *_: pytest.fail("explained"))
+    monkeypatch.setattr("pixelcert.study.runner.explain", lambda *_: pytest.fail("explained"))
     run = small("plan", "small.toml", "--no-calibrate")
     assert run.code == 0
     assert table_rows(run)["ixg, input"] == ["3", "120", "unknown", "unknown", "unknown"]
@@ -377,7 +377,7 @@ def test_nothing_is_said_where_nothing_is_left_out(small):
 
 @pytest.mark.parametrize("device", ["meta", "hpu", "abacus"])
 def test_a_device_that_cannot_be_used_is_refused_before_models_are_loaded(small, monkeypatch, device):
-    monkeypatch.setattr("pixelcert.study.resolved.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.study.inventory.load_model", lambda *_: pytest.fail("a model was loaded"))
     assert_refused(small("run", "small.toml", "--device", device), f"device={device} cannot be used", "use cpu")
 
 
@@ -385,7 +385,7 @@ def test_ctrl_c_while_a_model_loads_is_answered(small, monkeypatch):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pixelcert.study.resolved.load_model", interrupted)
+    monkeypatch.setattr("pixelcert.study.inventory.load_model", interrupted)
     run = small("plan", "small.toml")
     assert run.code == 130
     assert "interrupted." in run.err
@@ -447,7 +447,7 @@ def test_words_of_a_study_are_printed_as_they_are(small, tmp_path):
 
 HELP = """if True:
     import sys
-    from pixelcert.cli import main
+    from pixelcert.commands import main
     try:
         main()
     except SystemExit as stop:

@@ -27,11 +27,11 @@ from PIL import Image
 from small_studies import photographs, small_study
 
 import pixelcert as pc
-from pixelcert.cli import main
+from pixelcert.commands import main
 from pixelcert.figures import FIGURES, Findings, UnavailableError, draw, save
-from pixelcert.figures.palette import FAMILIES, LOOKS, level_colours, paint_labels, paint_overlay, shades
+from pixelcert.figures.sheet import FAMILIES, LOOKS, level_colours, paint_labels, paint_overlay, shades
 from pixelcert.study.job import Job
-from pixelcert.study.results import rows
+from pixelcert.study.tables import rows
 
 METHODS = ["grad", "cam", "grad_cam", "rise"]
 TAUS, SIGMAS, LEVELS = [0.6, 0.65], [0.1, 0.2], [50, 25, 10]
@@ -810,7 +810,7 @@ def command(monkeypatch, capsys) -> Callable[..., SimpleNamespace]:
 @pytest.fixture
 def quick(monkeypatch) -> None:
     """Draws at a low resolution."""
-    from pixelcert.figures import page
+    from pixelcert.figures import sheet as page
 
     monkeypatch.setitem(page.STYLE, "figure.dpi", 40)
 

@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 from small_studies import CLASSES, FACTS, GRID, IMAGE, PHOTOS, SIZE, job, photographs, small_study, vit
 
 import pixelcert as pc
-from pixelcert.data import Chosen, Grid, Selection
-from pixelcert.data import Settings as Asked
-from pixelcert.data.grid import compose_grid
 from pixelcert.image import resize_image
-from pixelcert.study.job import jobs
-from pixelcert.study.resolved import FILE, Resolved, _keep_first
-from pixelcert.study.scene import Scene, scenes
+from pixelcert.photographs import Chosen, Grid, Selection
+from pixelcert.photographs import Settings as Asked
+from pixelcert.photographs.selection import compose_grid
+from pixelcert.study.inventory import FILE, Inventory, _keep_first
+from pixelcert.study.job import Scene, jobs, scenes
 from pixelcert.study.settings import Settings
 
 TESTS = Path(__file__).parent
@@ -42,7 +41,7 @@ def planned(chosen: Selection | None = None, **changes: Any) -> list[pc.study.jo
     asked = {"models": ["mine", "other"], "methods": ["grad", "few"], "method": {"few": {"method": "rise", "masks": 3}}}
     study = Settings.model_validate({**asked, **changes})
     facts = {label: replace(FACTS, label=label, model=label) for label in study.models}
-    return list(jobs(Resolved(study, facts, chosen or selection())))
+    return list(jobs(Inventory(study, facts, chosen or selection())))
 
 
 def keys(**changes: Any) -> list[str]:
@@ -326,7 +325,7 @@ def test_keys_are_the_same_in_every_process(tmp_path):
 def test_what_was_resolved_is_read_back_as_it_was(tmp_path):
     study = small_study(tmp_path, grids={"count": 2, "side": 2}, presets=["default", "reference"])
     resolved = study.resolve()
-    again = Resolved.load(study.folder)
+    again = Inventory.load(study.folder)
     assert again.settings == resolved.settings
     assert again.models == resolved.models
     assert asdict(again.selection) == asdict(resolved.selection)
@@ -529,7 +528,7 @@ def test_filter_judges_photographs_at_the_size_that_the_study_gives_it(tmp_path,
     sizes = []
     judge = pc.data.filtering._predict
     monkeypatch.setattr(
-        "pixelcert.data.filtering._predict",
+        "pixelcert.photographs.choosing._predict",
         lambda model, images: sizes.extend(image.shape[-1] for image in images.values()) or judge(model, images),
     )
     photographs(tmp_path / "photos", labels=[None] * 4)

@@ -13,13 +13,14 @@ import torch
 from small_studies import SIZE, N, photographs, small_study, tiny
 
 import pixelcert as pc
-from pixelcert import loop, sampling
 from pixelcert.explainer import explain
-from pixelcert.models.grid import for_grid
+from pixelcert.models.variants import for_grid
 from pixelcert.noise import snap
+from pixelcert.sampling.sample import loop
+from pixelcert.sampling.sample import sample as sampling
+from pixelcert.study.inventory import Inventory
 from pixelcert.study.job import Job
-from pixelcert.study.measure import ORDER_PERCENTS, measure
-from pixelcert.study.resolved import Resolved
+from pixelcert.study.worker import ORDER_PERCENTS, measure
 
 TAUS = (0.6, 0.7, 0.75)  # n = 40 reaches two of them on images, and one on grids; with ten guesses, one on either
 ASKED: dict[str, Any] = {
@@ -394,7 +395,7 @@ def test_votes_that_are_there_are_measured_without_sampling(study):
     """Another τ, α or correction costs no network run but those of the metrics."""
     job = study.jobs()[0]
     other = pc.Study(study.settings.model_copy(update={"alpha": 0.01}), study.base, study.folder)
-    worker = other.worker(replace(Resolved.load(study.folder), settings=other.settings))
+    worker = other.worker(replace(Inventory.load(study.folder), settings=other.settings))
     assert not other.store.done(job)
     worker.do(job, lambda *_: pytest.fail("sampled again"))
     found = rows_of(other.store.load_measures(job))
@@ -433,7 +434,7 @@ def test_jobs_are_sampled_in_the_precision_of_the_study(tmp_path):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_jobs_are_compiled_where_the_study_asks_for_it(tmp_path, monkeypatch, compiled):
     monkeypatch.setattr("torch.compile", lambda function: function)
-    monkeypatch.setattr("pixelcert.tuning.missing_for_compiling", lambda device: "")
+    monkeypatch.setattr("pixelcert.sampling.precision.missing_for_compiling", lambda device: "")
     study = small_study(tmp_path, compile=compiled, images={"folder": "photos", "count": 1})
     assert study.run().done == 1
     (job,) = study.jobs()

@@ -63,7 +63,7 @@ def hold_last_job(study: pc.Study) -> ExitStack:
     """Keeps the last job from all workers until it is closed: before that no study ends, however fast it is."""
     study.resolve("cpu")
     held = ExitStack()
-    assert held.enter_context(study.store.claim(study.jobs()[-1]))
+    assert held.enter_context(study.store.lock(study.jobs()[-1]))
     return held
 
 

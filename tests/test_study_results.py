@@ -19,10 +19,20 @@ from small_studies import job as make_job
 from small_studies import small_study, write_study
 
 import pixelcert as pc
-from pixelcert.study.results import MEAN, ROW, SETTING, Means, mean_and_half_width, rows, write_tables
 from pixelcert.study.settings import Settings
 from pixelcert.study.store import Store
-from pixelcert.study.summary import Line, mean_in_words, summarise
+from pixelcert.study.tables import (
+    MEAN,
+    POINT,
+    ROW,
+    Line,
+    Means,
+    mean_and_half_width,
+    mean_in_words,
+    rows,
+    summarise,
+    write_tables,
+)
 
 ASKED: dict[str, Any] = {
     "methods": ["ixg", "few masks"],
@@ -69,7 +79,7 @@ def test_rows_have_every_column_and_nothing_else(table):
 
 
 def test_there_is_one_row_for_every_scene_setting_and_metric(table):
-    names = [tuple(row[name] for name in (*SETTING, "name")) for row in table]
+    names = [tuple(row[name] for name in (*POINT, "name")) for row in table]
     assert len(set(names)) == len(names)
     certified = [row for row in table if row["metric"] == "certified"]
     assert len(certified) == 2 * 2 * 2 * 2 * 5  # methods, presets, τ, levels, scenes
@@ -180,7 +190,7 @@ def test_equal_rows_make_equal_files(table, tmp_path):
 
 def test_tables_of_many_rows_are_whole(tmp_path, monkeypatch):
     """They are written piece by piece."""
-    monkeypatch.setattr("pixelcert.study.results._CHUNK", 7)
+    monkeypatch.setattr("pixelcert.study.tables._CHUNK", 7)
     write_tables((a_row(float(number), name=str(number)) for number in range(20)), tmp_path)
     assert [float(row["value"]) for row in read_csv(tmp_path / "rows.csv")] == list(range(20))
     assert pyarrow.parquet.read_table(tmp_path / "rows.parquet").column("value").to_pylist() == list(range(20))
@@ -226,7 +236,7 @@ def test_failure_while_writing_leaves_the_old_tables_and_no_litter(tmp_path):
 
 def test_means_are_numpys_and_intervals_students(study, table):
     for row in study.results():
-        same = [one for one in table if all(one[name] == row[name] for name in SETTING)]
+        same = [one for one in table if all(one[name] == row[name] for name in POINT)]
         values = [one["value"] for one in same if one["value"] is not None]
         assert (row["count"], row["defined"]) == (len(same), len(values))
         assert row["count"] == (3 if row["scene"] == "image" else 2)
@@ -246,7 +256,7 @@ def test_means_are_numpys_and_intervals_students(study, table):
 def test_certified_intervals_are_averaged_end_by_end(study, table):
     found = 0
     for row in study.results():
-        same = [one for one in table if all(one[name] == row[name] for name in SETTING)]
+        same = [one for one in table if all(one[name] == row[name] for name in POINT)]
         for end in ("low", "high"):
             ends = [one[end] for one in same if one[end] is not None and one["value"] is not None]
             assert row[end] == (pytest.approx(np.mean(ends), rel=1e-12) if ends else None)
@@ -325,7 +335,7 @@ def test_means_do_not_depend_on_the_order_of_the_images(triples, shuffle: random
 
 
 def test_every_column_of_a_setting_keeps_means_apart():
-    for name in SETTING:
+    for name in POINT:
         means = Means()
         means.add(a_row(1.0))
         means.add(a_row(3.0, **{name: 0.9 if isinstance(a_row()[name], float) else "other"}))
@@ -344,12 +354,12 @@ def test_columns_that_name_one_scene_do_not():
 # ── Summary ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SCENES = {"certified": "image", "deletion_area": "image", "certified_grid_pg": "grid"}
-POINT = {"sigma": 0.15, "n": 40, "preset": "default", "tau": 0.6}
+AT = {"sigma": 0.15, "n": 40, "preset": "default", "tau": 0.6}
 
 
 def means_of(methods: dict[str, dict[str, float | None]], **changes: Any) -> list[dict[str, Any]]:
     """Rows of means, by method and metric."""
-    common = {"model": "tiny", "layer": "input", "family": "activation", **POINT, "count": 3, "defined": 3, **changes}
+    common = {"model": "tiny", "layer": "input", "family": "activation", **AT, "count": 3, "defined": 3, **changes}
     levels = {"deletion_area": None}
     return [
         {
@@ -377,7 +387,7 @@ def test_best_is_first_more_certified_and_less_confidence_left():
             "fair": {"certified": 50.0, "certified_grid_pg": 0.5, "deletion_area": 0.5},
         }
     )
-    lines = summarise(means, level=50, **POINT)
+    lines = summarise(means, level=50, **AT)
     assert [line.method for line in lines] == ["good", "fair", "poor"]
     assert [line.mean_rank for line in lines] == [1, 2, 3]
     assert ranks(lines)["poor"] == {"certified": 3, "certified_grid_pg": 3, "deletion_area": 3}
@@ -389,7 +399,7 @@ def test_methods_that_tie_share_the_better_rank_and_the_next_is_skipped():
     lines = summarise(
         means_of({name: {"certified": mean} for name, mean in zip("abcd", (7.0, 9.0, 7.0, 1.0), strict=True)}),
         level=50,
-        **POINT,
+        **AT,
     )
     assert {method: rank["certified"] for method, rank in ranks(lines).items()} == {"b": 1, "a": 2, "c": 2, "d": 4}
     assert [line.method for line in lines] == ["b", "a", "c", "d"], "ties keep the order of the study"
@@ -405,7 +415,7 @@ def test_method_whose_value_is_undefined_everywhere_comes_last():
             }
         ),
         level=50,
-        **POINT,
+        **AT,
     )
     assert ranks(lines) == {
         "blind": {"certified": 1, "certified_grid_pg": 2},
@@ -418,7 +428,7 @@ def test_method_whose_value_is_undefined_everywhere_comes_last():
 
 def test_method_that_was_not_measured_has_no_rank_there():
     lines = summarise(
-        means_of({"a": {"certified": 5.0}, "b": {"certified": 6.0, "deletion_area": 1.0}}), level=50, **POINT
+        means_of({"a": {"certified": 5.0}, "b": {"certified": 6.0, "deletion_area": 1.0}}), level=50, **AT
     )
     assert ranks(lines) == {"b": {"certified": 1, "deletion_area": 1}, "a": {"certified": 2}}
 
@@ -429,7 +439,7 @@ def test_models_and_layers_are_ranked_apart():
         *means_of({"a": {"certified": 9.0}, "b": {"certified": 3.0}}, layer="final"),
         *means_of({"a": {"certified": 4.0}}, model="other"),
     ]
-    lines = summarise(means, level=50, **POINT)
+    lines = summarise(means, level=50, **AT)
     assert [(line.model, line.layer, line.method, line.ranks["certified"]) for line in lines] == [
         ("tiny", "input", "b", 1),
         ("tiny", "input", "a", 2),
@@ -446,18 +456,18 @@ def test_summary_is_of_one_point_of_the_study_alone():
         for change in ({"sigma": 0.25}, {"n": 100}, {"preset": "reference"}, {"tau": 0.75}, {"level": 10})
         for row in means_of({"a": {"certified": 99.0}, "b": {"certified": 99.0}}, **change)
     ]
-    (line,) = summarise([*elsewhere, *here, *elsewhere], level=50, **POINT)
+    (line,) = summarise([*elsewhere, *here, *elsewhere], level=50, **AT)
     assert (line.method, line.means["certified"]["mean"], line.means["deletion_area"]["mean"]) == ("a", 1, 0.5)
 
 
 def test_certified_pixels_of_grids_do_not_stand_for_those_of_images():
     grids = [{**row, "scene": "grid"} for row in means_of({"a": {"certified": 99.0}})]
-    (line,) = summarise(means_of({"a": {"certified": 1.0}}) + grids, level=50, **POINT)
+    (line,) = summarise(means_of({"a": {"certified": 1.0}}) + grids, level=50, **AT)
     assert line.means["certified"]["mean"] == 1
 
 
 def test_summary_of_a_study_has_a_line_per_method(study):
-    point = study.setting()
+    point = study.point()
     lines = summarise(study.results(), **point)
     assert {line.method for line in lines} == {"ixg", "few masks"}
     for line in lines:
@@ -519,7 +529,7 @@ def test_file_that_is_only_written_otherwise_has_not_changed(tmp_path):
 def test_results_come_without_loading_a_model_or_a_photograph(tmp_path, monkeypatch):
     small_study(tmp_path).run()
     (tmp_path / "photos").rename(tmp_path / "gone")
-    monkeypatch.setattr("pixelcert.study.resolved.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.study.inventory.load_model", lambda *_: pytest.fail("a model was loaded"))
     assert pc.Study.open(tmp_path / "study.toml").results()
 
 
@@ -547,21 +557,21 @@ def test_setting_is_the_first_of_each_axis_and_the_middle_level(tmp_path):
     study = small_study(
         tmp_path, sigma=[0.25, 0.15], n=[90, 40], presets=["reference", "default"], levels=[5, 50, 25], tau=[0.7, 0.6]
     )
-    assert study.setting() == {"sigma": 0.25, "n": 90, "preset": "reference", "tau": 0.7, "level": 25}
+    assert study.point() == {"sigma": 0.25, "n": 90, "preset": "reference", "tau": 0.7, "level": 25}
 
 
 @pytest.mark.parametrize(
     ("tau", "deletion", "expected"), [([0.6, 0.75], None, 0.75), ([0.6, 0.7], [0.7], 0.7), ([0.7, 0.6], [], 0.7)]
 )
 def test_setting_has_a_tau_at_which_deletion_was_measured_if_there_is_one(tmp_path, tau, deletion, expected):
-    assert small_study(tmp_path, tau=tau, deletion=deletion).setting()["tau"] == expected
+    assert small_study(tmp_path, tau=tau, deletion=deletion).point()["tau"] == expected
 
 
 def test_setting_takes_what_is_asked_for(tmp_path):
     study = small_study(tmp_path, sigma=[0.25, 0.15], n=[90, 40], presets=["reference", "default"], tau=[0.7, 0.6])
     asked = {"sigma": 0.15, "n": 40, "preset": "default", "tau": 0.6, "level": 50}
-    assert study.setting(**asked) == asked
-    assert study.setting(sigma=None, tau=0.6)["sigma"] == 0.25
+    assert study.point(**asked) == asked
+    assert study.point(sigma=None, tau=0.6)["sigma"] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -577,7 +587,7 @@ def test_setting_takes_what_is_asked_for(tmp_path):
 )
 def test_setting_that_the_study_does_not_have_is_refused_with_those_it_has(tmp_path, asked, known):
     with pytest.raises(pc.ArgumentError, match=known):
-        small_study(tmp_path).setting(**asked)
+        small_study(tmp_path).point(**asked)
 
 
 def test_mean_in_words_says_of_how_many_of_the_planned_scenes_it_is():

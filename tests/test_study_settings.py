@@ -13,10 +13,10 @@ from small_studies import toml
 
 import pixelcert as pc
 from pixelcert import statistics
+from pixelcert.commands.study import init
 from pixelcert.models.loading import PAPER_MODELS
 from pixelcert.plan import ALPHA, LEVELS, SIGMA, TAU
 from pixelcert.plan import N as SAMPLES
-from pixelcert.study.commands import init
 from pixelcert.study.settings import GridSettings, ImageSettings, ModelSettings, Settings, load_settings
 from pixelcert.study.templates import NAMES, template
 

@@ -11,9 +11,9 @@ import torch
 from small_studies import small_study
 
 import pixelcert as pc
-from pixelcert import loop, sampling
 from pixelcert.plan import Plan
-from pixelcert.sampling import Subject, sample_each, sample_plans
+from pixelcert.sampling.sample import Subject, loop, sample_each, sample_plans
+from pixelcert.sampling.sample import sample as sampling
 
 DEFAULT, REFERENCE = (Plan.make(preset=preset, n=30, levels=(50, 10)) for preset in ("default", "reference"))
 
@@ -142,7 +142,7 @@ def test_a_sibling_that_another_process_is_doing_is_left_to_it(tmp_path: Path):
     worker = study.worker(study.resolve())
     first = study.jobs()[0]
     (sibling,) = first.siblings(study.settings)
-    with study.store.claim(sibling) as mine:
+    with study.store.lock(sibling) as mine:
         assert mine
         worker.do(first)
         assert not study.store.votes_file(sibling).exists()

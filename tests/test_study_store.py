@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from small_studies import FACTS, GRID, IMAGE, job, small_study
 
 import pixelcert as pc
-from pixelcert.errors import DiskFullError
-from pixelcert.study import claim as claims
+from pixelcert.basics.messages import DiskFullError
+from pixelcert.study import store as claims
 from pixelcert.study.job import Job
 from pixelcert.study.settings import Settings
 from pixelcert.study.store import Store, bytes_of_votes
@@ -221,10 +221,10 @@ def test_measures_of_other_votes_are_found(store, finish, make_votes):
 
 def test_job_whose_process_was_cut_off_is_told_from_one_that_ended(store):
     assert not store.begun(JOB)
-    with store.claim(JOB):
+    with store.lock(JOB):
         assert store.begun(JOB)
     assert not store.begun(JOB)
-    with pytest.raises(KeyboardInterrupt), store.claim(JOB):
+    with pytest.raises(KeyboardInterrupt), store.lock(JOB):
         raise KeyboardInterrupt
     assert store.begun(JOB)
 
@@ -432,7 +432,7 @@ def test_job_that_succeeds_at_the_second_try_has_not_failed(tmp_path, monkeypatc
 HOLD = """if True:
     import sys
     from pathlib import Path
-    from pixelcert.study.claim import claim
+    from pixelcert.study.store import claim
     with claim(Path(sys.argv[1])) as mine:
         print(mine, flush=True)
         sys.stdin.readline()
@@ -454,13 +454,13 @@ def test_job_is_claimed_once_among_processes_and_freed_when_its_process_ends(sto
     path = store.folder / "claims" / JOB.key
     with other_process(path) as (process, answer):
         assert answer == "True"
-        with store.claim(JOB) as mine:
+        with store.lock(JOB) as mine:
             assert not mine
-        with store.claim(OTHER) as mine:
+        with store.lock(OTHER) as mine:
             assert mine, "another job is free"
         process.communicate("\n")
         assert process.returncode == 0
-        with store.claim(JOB) as mine:
+        with store.lock(JOB) as mine:
             assert mine
             with other_process(path) as (_, answer):
                 assert answer == "False"
@@ -471,35 +471,35 @@ def test_claim_ends_with_a_process_that_is_killed(store):
         assert answer == "True"
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with store.claim(JOB) as mine:
+        with store.lock(JOB) as mine:
             assert mine
     assert files_in(store.folder) == []
 
 
 def test_claim_excludes_others_in_the_same_process(store):
-    with store.claim(JOB) as mine, store.claim(JOB) as again:
+    with store.lock(JOB) as mine, store.lock(JOB) as again:
         assert (mine, again) == (True, False)
-    with store.claim(JOB) as mine:
+    with store.lock(JOB) as mine:
         assert mine
 
 
 def test_refused_claim_does_not_end_the_one_that_holds(store):
-    with store.claim(JOB):
+    with store.lock(JOB):
         for _ in range(2):
-            with store.claim(JOB) as mine:
+            with store.lock(JOB) as mine:
                 assert not mine
 
 
 def test_claims_leave_nothing_behind(store):
-    with store.claim(JOB):
+    with store.lock(JOB):
         assert files_in(store.folder) == [f"claims/{JOB.key}"]
     assert files_in(store.folder) == []
 
 
 def test_claim_of_a_job_that_failed_is_free_again(store):
-    with pytest.raises(ValueError, match="midway"), store.claim(JOB):
+    with pytest.raises(ValueError, match="midway"), store.lock(JOB):
         raise ValueError("midway")
-    with store.claim(JOB) as mine:
+    with store.lock(JOB) as mine:
         assert mine
 
 
@@ -541,14 +541,14 @@ def test_job_that_is_being_done_elsewhere_is_waited_for_after_all_others(tmp_pat
     resolved = study.resolve()
     (one, *others) = study.jobs()
     elsewhere = ExitStack()
-    assert elsewhere.enter_context(study.store.claim(one))
+    assert elsewhere.enter_context(study.store.lock(one))
 
     def meanwhile(seconds: float) -> None:
         assert all(map(study.store.done, others))
         study.worker(resolved).do(one)
         elsewhere.close()
 
-    monkeypatch.setattr("pixelcert.study.run.time.sleep", meanwhile)
+    monkeypatch.setattr("pixelcert.study.runner.time.sleep", meanwhile)
     tally = study.run(resolved)
     assert (tally.done, tally.finished, tally.failures) == (4, 3, {})
 

@@ -15,13 +15,15 @@ import survivors
 from survivors import JOBS, contents, write_study
 
 import pixelcert as pc
-from pixelcert.errors import DiskFullError
+from pixelcert.basics.messages import DiskFullError
 from pixelcert.study.job import jobs
 
 KILLS = 20
 
 processes = multiprocessing.get_context("forkserver")  # forks what is imported already: each life begins at once
-processes.set_forkserver_preload(["survivors", "pixelcert.cli", "pixelcert.study.study", "pixelcert.study.cluster"])
+processes.set_forkserver_preload(
+    ["survivors", "pixelcert.commands", "pixelcert.study.study", "pixelcert.study.cluster"]
+)
 
 
 def start(function, *arguments):
@@ -63,7 +65,7 @@ def held_back(file: Path, folder: Path, first: int):
     store = pc.Study.open(file, folder).store
     with contextlib.ExitStack() as claims:
         for job in pc.Study.open(file, file.parent / "undisturbed").jobs()[first:]:
-            assert claims.enter_context(store.claim(job))
+            assert claims.enter_context(store.lock(job))
         yield
 
 

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 import pixelcert as pc
-from pixelcert.models.tuned import TunedClassifier, tuned
-from pixelcert.tuning import choose_tuning
+from pixelcert.models.variants import TunedClassifier, tuned
+from pixelcert.sampling.precision import choose_tuning
 
 QUICK = {"rise": {"masks": 12}, "intgrad": {"steps": 4}}
 IMAGES = torch.rand(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
@@ -204,7 +204,7 @@ class Rounded(nn.Module):
 
 
 def test_fused_networks_keep_their_local_parts(monkeypatch):
-    monkeypatch.setattr("pixelcert.models.tuned.fuse", Rounded)
+    monkeypatch.setattr("pixelcert.models.variants.fuse", Rounded)
     model = NETWORKS["resnet"]()
     plain, fused = tuned(model), tuned(model, fused=True)
     assert_close(fused(IMAGES), plain(IMAGES))
@@ -779,8 +779,8 @@ def test_whoever_sets_tf32_in_the_newer_way_loses_nothing(newer):
     """torch then refuses to read the older flags. In a process of its own, since it does not forget."""
     script = f"""
 import torch, pixelcert as pc
-from pixelcert.models.tuned import tuned
-from pixelcert.tf32 import tf32, tf32_allowed
+from pixelcert.models.variants import tuned
+from pixelcert.basics.machine import tf32, tf32_allowed
 if not hasattr(torch.backends.cuda.matmul, "fp32_precision"): raise SystemExit
 torch.backends.{newer}.fp32_precision = "ieee"
 before = tf32_allowed()

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 
 import pixelcert as pc
-from pixelcert.files import read_arrays, write_arrays
+from pixelcert.basics.files import read_arrays, write_arrays
 from pixelcert.votes import KIND, VERSION
 
 RANDOM = np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Which pixels of an image explanation can you trust?
+"""Certify image explanations pixel by pixel: which pixels can be trusted, within a radius.
 
     import pixelcert as pc
 
@@ -15,5 +15,8 @@ from importlib.metadata import version as _version
 
 import lazy_loader as _lazy
 
+from .basics.moved import answer_to_old_names as _answer_to_old_names
+
 __version__ = _version("pixelcert")
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+_answer_to_old_names()

@@ -1,5 +1,5 @@
 """`python -m pixelcert`: the command line, where its script is not on the path."""
 
-from .cli import main
+from .commands import main
 
 main()

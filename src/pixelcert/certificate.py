@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
@@ -14,21 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import ArgumentError, PixelcertWarning
-from .plan import ALPHA, TAU, check_levels
-from .statistics import Correction
+from .basics.messages import ArgumentError, InfeasibleError, PixelcertWarning
+from .metrics.robustness import Shares, percent_certified, shares
+from .plan import ABSTAIN, Correction, Criterion, check_levels
 from .votes import Votes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .metrics.certified import Shares
-
-ABSTAIN = -1
-
 
 class Claim(NamedTuple):
-    """What was claimed at once: with `votes_needed`, the chance that any of `hypotheses` is falsely rejected is α."""
+    """Labels claimed at once: with `votes_needed`, α bounds the chance that any of `hypotheses` is falsely rejected."""
 
     alpha: float
     hypotheses: int
@@ -36,7 +32,7 @@ class Claim(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The model's most frequent answer under noise, and whether it provably stays the majority within the radius."""
+    """The model's most frequent answer under noise; if certified, it stays the majority within the radius."""
 
     answer: int
     votes: int
@@ -44,8 +40,8 @@ class Prediction(NamedTuple):
     certified: bool
 
 
-class Rules(NamedTuple):
-    """What certifies at one τ, known before any vote is looked at."""
+class Thresholds(NamedTuple):
+    """The votes that certify at one τ, known before any vote is looked at."""
 
     steps: list[tuple[int, int]]  # (votes needed, the most open pixels for which they are enough), fewest first
     prediction: int | None  # votes that certify the class; None where it is not tested
@@ -65,9 +61,7 @@ class Certificate:
     """
 
     votes: Votes
-    tau: float
-    alpha: float
-    correction: Correction
+    criterion: Criterion  # with its correction named
     labels: Mapping[float, NDArray[np.int8]]  # level → (H, W) of 1, 0, ABSTAIN
     claims: Mapping[float, Claim]  # level → what its labels were tested with
     overlay: NDArray[np.float32]  # (H, W): the smallest level at which a pixel is certified 1; 0 for none
@@ -79,22 +73,34 @@ class Certificate:
         return f"Certificate({shares}; R = {statistics.rounded_down(self.radius)}, τ = {self.tau}, α = {self.alpha})"
 
     @property
+    def tau(self) -> float:
+        return self.criterion.tau
+
+    @property
+    def alpha(self) -> float:
+        return self.criterion.alpha
+
+    @property
+    def correction(self) -> Correction:
+        return self.criterion.correction_for(self.votes.plan)
+
+    @property
     def levels(self) -> tuple[float, ...]:
         return tuple(self.labels)
 
     @property
-    def radius_on_grid(self) -> float:
-        """R = σ·Φ⁻¹(τ), rounded down: for images and perturbations on the noise's grid of step 2⁻²⁰."""
+    def radius_on_lattice(self) -> float:
+        """R = σ·Φ⁻¹(τ), rounded down: for images and perturbations on the noise's lattice of step 2⁻²⁰."""
         return statistics.radius(self.votes.plan.sigma, self.tau)
 
     @property
     def radius(self) -> float:
-        """R for every image, on the grid or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
+        """R for every image, on the lattice or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
         return self.votes.radius_at(self.tau)
 
     @property
     def space(self) -> str:
-        """Where changes are measured: the values of the image as the model takes it, before its normalisation."""
+        """The space in which changes are measured: the image as the model takes it, before its normalisation."""
         return space_in_words(self.votes)
 
     @property
@@ -104,24 +110,41 @@ class Certificate:
 
     @property
     def promise(self) -> str:
-        """What is guaranteed, in one sentence."""
-        return promise_in_words(self.votes, self.alpha, self.correction, statistics.rounded_down(self.radius))
+        """The guarantee, in one sentence."""
+        return promise_in_words(self.votes, self.criterion, statistics.rounded_down(self.radius))
 
     def smoothed(self, level: float) -> NDArray[np.float64]:
-        """SS, the smoothed sparsified map: the share of samples with the pixel in the top K %, (H, W)."""
+        """Return SS, the smoothed sparsified map: each pixel's share of samples in the top K %, (H, W)."""
         return self.votes.smoothed(level)
 
     def shares(self, level: float) -> Shares:
-        """Percent of pixels certified 1, certified 0 and abstained."""
-        from .metrics.certified import shares
-
+        """Return the percent of pixels certified 1, certified 0 and abstained."""
         return shares(self._labels_at(level))
 
     def percent_certified(self, level: float) -> float:
-        """The paper's %certified: percent of pixels that do not abstain."""
-        from .metrics.certified import percent_certified
-
+        """Return the paper's %certified: the percent of pixels that do not abstain."""
         return percent_certified(self._labels_at(level))
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The certified maps' own ordering: flat indices of every pixel certified 1, most important first.
+
+        The smaller the smallest K at which a pixel is certified 1, the earlier it comes; among equals the one with more
+        votes for 1 at that K, and then the one with the smaller index.
+
+        >>> import pixelcert as pc, torch
+        >>> image = torch.tensor([[[0.6, 0.1, 0.3, 0.9]]])
+        >>> brightness = lambda images, targets: images[:, 0]
+        >>> pc.certify(brightness, image, 0, sigma=0.01, levels=(50, 20)).order  # the top 3 and the top 1
+        array([3, 0, 2])
+        """
+        level_of, votes_of = np.full(self.votes.size, np.inf), np.zeros(self.votes.size, dtype=np.int64)
+        for level in sorted(self.labels, reverse=True):  # smaller levels come later and win
+            ones = self.labels[level] == 1
+            level_of[ones] = level
+            votes_of[ones] = self.votes.ones[self.votes.index(level)][ones]
+        order = np.lexsort((-votes_of.ravel(), level_of.ravel()))  # the last key counts first; a stable sort
+        return order[: int(np.isfinite(level_of).sum())]
 
     def _labels_at(self, level: float) -> NDArray[np.int8]:
         if level not in self.labels:
@@ -130,63 +153,56 @@ class Certificate:
         return self.labels[level]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from .report.notebook import certificate_html
 
         return certificate_html(self)
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """A matplotlib figure of everything certified, written to `path` if given."""
-        from .figures.panel import certificate_panel
-        from .figures.picture import check_picture
+        """Draw everything certified as a matplotlib figure, written to `path` if given."""
+        from .figures.panels import certificate_panel
+        from .figures.registry import plotted
 
-        if path is not None:
-            check_picture(path)
-        figure = certificate_panel(self)
-        if path is not None:
-            figure.savefig(path)
-        return figure
+        return plotted(lambda: certificate_panel(self), path)
 
 
 def certify_votes(
-    votes: Votes,
-    tau: float = TAU,
-    alpha: float = ALPHA,
-    *,
-    levels: float | Sequence[float] | None = None,
-    correction: Correction | None = None,
+    votes: Votes, criterion: Criterion | None = None, levels: float | Sequence[float] | None = None
 ) -> Certificate:
-    """The certificate that `votes` support; see `pixelcert.statistics` for the corrections.
-
-    The default is Holm's, or "reference" for votes that were sampled with the reference preset.
-    """
+    """Return the certificate that `votes` support; see `pixelcert.statistics` for the corrections."""
     votes.require_complete()
-    correction = correction or statistics.default_correction(votes.plan)
-    statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, correction)
-    alpha_prediction = _prediction_share(votes, tau, alpha, correction)
-    alpha_pixels = alpha - alpha_prediction
+    criterion = (criterion or Criterion()).for_plan(votes.plan)
+    statistics.check_feasible(votes.plan, criterion, votes.pixels)
+    alpha_prediction = _alpha_of_prediction(votes, criterion)
+    on_pixels = replace(criterion, alpha=criterion.alpha - alpha_prediction)
 
     chosen = sorted(votes.plan.levels if levels is None else check_levels(levels), reverse=True)
-    counts = {level: _testable_counts(votes, level, correction) for level in chosen}
-    claims = {level: _claim(votes, *counts[level], tau, alpha_pixels, correction) for level in chosen}
+    counts = {level: _testable_counts(votes, level, criterion) for level in chosen}
+    claims = {level: _claim(votes, *counts[level], on_pixels) for level in chosen}
     labels = {level: _label(*counts[level], claims[level].votes_needed) for level in chosen}
-    overlay_claim = (
-        _overlay_claim(votes, tau, alpha_pixels) if correction in ("holm", "bonferroni") else claims[chosen[0]]
-    )
+    stepwise = criterion.correction in ("holm", "bonferroni")
+    overlay_claim = _overlay_claim(votes, on_pixels) if stepwise else claims[chosen[0]]
     overlay = np.zeros(votes.size, dtype=np.float32)
     for level in chosen:  # smaller levels come later and win
         np.copyto(overlay, level, where=counts[level][0] >= overlay_claim.votes_needed)
     overlay.setflags(write=False)
-    prediction = None if correction == "reference" else _certify_prediction(votes, tau, alpha_prediction)
+    reference = criterion.correction == "reference"
+    prediction = None if reference else _certify_prediction(votes, criterion.tau, alpha_prediction)
 
     frozen_labels, frozen_claims = MappingProxyType(labels), MappingProxyType(claims)
-    certificate = Certificate(
-        votes, tau, alpha, correction, frozen_labels, frozen_claims, overlay, overlay_claim, prediction
-    )
+    certificate = Certificate(votes, criterion, frozen_labels, frozen_claims, overlay, overlay_claim, prediction)
     if certificate.radius == 0:
-        message = f"tau={tau} certifies a radius of 0, which promises nothing: raise tau."
+        message = f"tau={criterion.tau} certifies a radius of 0, which promises nothing: raise tau."
         warnings.warn(message, PixelcertWarning, stacklevel=3)
     return certificate
+
+
+def certify_or_abstain(votes: Votes, criterion: Criterion) -> Certificate | None:
+    """Return the certificate, or None where not even unanimous votes could certify a pixel, so that all abstain."""
+    try:
+        return certify_votes(votes, criterion)
+    except InfeasibleError:
+        return None
 
 
 def space_in_words(votes: Votes) -> str:
@@ -198,48 +214,50 @@ def confidence_in_words(alpha: float) -> str:
     return f"{(100 * (1 - Decimal(str(alpha)))).normalize():f} %"
 
 
-def promise_in_words(votes: Votes, alpha: float, correction: Correction, radius: str) -> str:
-    """What a certificate of these votes guarantees within `radius`, in one sentence."""
-    if correction == "none":
+def promise_in_words(votes: Votes, criterion: Criterion, radius: str) -> str:
+    """Say in one sentence what a certificate of these votes guarantees within `radius`."""
+    if criterion.correction == "none":
         return "Not corrected for many pixels, for study only: over a map these labels carry no confidence."
-    scope = "for all levels together" if correction == "joint" else "for each level apart"
+    scope = "for all levels together" if criterion.correction == "joint" else "for each level apart"
     return (
-        f"With confidence {confidence_in_words(alpha)}, {scope}: a certified pixel keeps its majority label, in or "
-        f"outside the top K %, under every change below R = {radius} in ℓ2 of the image's {space_in_words(votes)}."
+        f"With confidence {confidence_in_words(criterion.alpha)}, {scope}: a certified pixel keeps its majority "
+        f"label, in or outside the top K %, under every change below R = {radius} in ℓ2 of the image's "
+        f"{space_in_words(votes)}."
     )
 
 
-def rules(votes: Votes, tau: float, alpha: float, correction: Correction) -> Rules:
-    """By which rules `certify_votes` would label these votes: of their plan, size and kind, whatever they say."""
-    statistics.check_feasible(votes.plan, tau, alpha, votes.pixels, correction)
-    share = _prediction_share(votes, tau, alpha, correction)
-    tested = statistics.tested_samples(votes.plan, correction)
-    return Rules(
-        statistics.steps(tested, tau, alpha - share, votes.pixels, correction),
-        statistics.prediction_votes_needed(votes.plan.n, tau, share) if share > 0 else None,
+def thresholds(votes: Votes, criterion: Criterion) -> Thresholds:
+    """Return the votes by which `certify_votes` would label: they depend on plan and size, not on the counts."""
+    correction = criterion.correction_for(votes.plan)
+    statistics.check_feasible(votes.plan, criterion, votes.pixels)
+    alpha_prediction = _alpha_of_prediction(votes, criterion)
+    tested, alpha = statistics.tested_samples(votes.plan, criterion), criterion.alpha - alpha_prediction
+    certifying = statistics.prediction_votes_needed(votes.plan.n, criterion.tau, alpha_prediction)
+    return Thresholds(
+        statistics.steps(tested, criterion.tau, alpha, votes.pixels, correction),
+        certifying if alpha_prediction > 0 else None,
     )
 
 
-def _testable_counts(votes: Votes, level: float, correction: Correction) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Votes that may be tested for 1 and for 0. Labels guessed from the first samples are tested on the others."""
+def _testable_counts(votes: Votes, level: float, criterion: Criterion) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the votes that may be tested for 1 and for 0: labels guessed from the first samples, on the others."""
     index, guess = votes.index(level), votes.plan.guess
     ones, zeros = votes.ones[index], votes.zeros[index]
-    if correction != "reference" or votes.guess_ones is None:
+    if criterion.correction != "reference" or votes.guess_ones is None:
         return ones, zeros
     guess_ones = votes.guess_ones[index]
     guessed_one = 2 * guess_ones > guess
     return np.where(guessed_one, ones - guess_ones, 0), np.where(guessed_one, 0, zeros - (guess - guess_ones))
 
 
-def _claim(
-    votes: Votes,
-    ones: NDArray[np.int32],
-    zeros: NDArray[np.int32],
-    tau: float,
-    alpha: float,
-    correction: Correction,
-) -> Claim:
-    n, pixels = statistics.tested_samples(votes.plan, correction), votes.pixels
+def _claim(votes: Votes, ones: NDArray[np.int32], zeros: NDArray[np.int32], criterion: Criterion) -> Claim:
+    n, pixels, tau, alpha = (
+        statistics.tested_samples(votes.plan, criterion),
+        votes.pixels,
+        criterion.tau,
+        criterion.alpha,
+    )
+    correction = criterion.correction_for(votes.plan)
     if correction == "holm":
         k = statistics.step_down(np.maximum(ones, zeros), n, tau, alpha)
     else:
@@ -248,11 +266,11 @@ def _claim(
     return Claim(alpha, {"joint": 2 * pixels, "none": 1}.get(correction, pixels), k)
 
 
-def _overlay_claim(votes: Votes, tau: float, alpha: float) -> Claim:
-    """Claims of 1 at all levels together, which have a threshold of their own."""
-    k = statistics.overlay_votes_needed(votes.plan.n, tau, alpha, votes.pixels)
+def _overlay_claim(votes: Votes, criterion: Criterion) -> Claim:
+    """Return the claim of 1 at all levels together, which has a threshold of its own."""
+    k = statistics.overlay_votes_needed(votes.plan.n, criterion.tau, criterion.alpha, votes.pixels)
     assert k is not None, "it is no larger than that of a level, which is feasible"
-    return Claim(alpha, votes.pixels, k)
+    return Claim(criterion.alpha, votes.pixels, k)
 
 
 def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray[np.int8]:
@@ -262,17 +280,18 @@ def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray
     return labels
 
 
-def _prediction_share(votes: Votes, tau: float, alpha: float, correction: Correction) -> float:
-    """What the prediction takes of α, as one more hypothesis beside the pixels.
+def _alpha_of_prediction(votes: Votes, criterion: Criterion) -> float:
+    """Return the part of α that the prediction takes, as one more hypothesis beside the pixels.
 
     Nothing if it cannot be certified, or if the pixels could not be any more: at the fewest samples that do.
     """
+    tau, correction = criterion.tau, criterion.correction_for(votes.plan)
     if votes.predictions is None or correction == "reference":
         return 0.0
-    share = alpha / (votes.pixels + 1)
-    possible = statistics.prediction_votes_needed(votes.plan.n, tau, share)
-    leaves_enough = statistics.votes_needed(votes.plan.n, tau, alpha - share, votes.pixels, correction)
-    return share if possible and leaves_enough else 0.0
+    own = criterion.alpha / (votes.pixels + 1)
+    possible = statistics.prediction_votes_needed(votes.plan.n, tau, own)
+    leaves_enough = statistics.votes_needed(votes.plan.n, tau, criterion.alpha - own, votes.pixels, correction)
+    return own if possible and leaves_enough else 0.0
 
 
 def _certify_prediction(votes: Votes, tau: float, alpha: float) -> Prediction | None:

@@ -1,58 +1,222 @@
-"""What an explainer is, and how whatever it answers becomes one checked map per image.
+"""Explainer: the one interface of everything that can be certified, and the checks of what it answers.
 
-An explainer is any callable ``(images (B, C, H, W), targets (B,)) → maps``. It must be deterministic, and each map must
-depend on its own image alone: not on the rest of the batch, not on the clean image. One that also has a method
-``explain`` returning an `Explanation` may add the model's logits, so that the prediction can be certified by the same
-noise.
+An explainer turns images (B, C, H, W) and targets (B,) into one map per image. It must be deterministic, and each map
+must depend on its own image only: not on the rest of the batch, not on the clean image. Plain callables are wrapped
+once, by `as_explainer`, at the door of `sample`; behind that door everything has the attributes of `Explainer`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .errors import ArgumentError, ExplainerError
-from .tf32 import tf32_allowed
+from .basics.messages import ArgumentError, ExplainerError, check_choice, check_logits, check_whole
 
-# Images of 224 × 224 × 3 that go through the network at once: a CPU's cache holds few, a GPU is filled by many.
-_BATCH = {"cpu": 16}
-_BATCH_ACCELERATOR = 256
-# Such batches that one call of the explainer may take, so that progress shows and little is lost when it ends.
+Precision = Literal["auto", "float32", "tf32", "bfloat16"]
+Compile = bool | Literal["auto"]
+
+Surrogate = Callable[[Tensor], Tensor]  # images (B, C, H, W) → maps (B, H, W) that can be differentiated
+
 _FEW = 4  # channels, as an image has
-_CALL = {"cpu": 1}
-_CALL_ACCELERATOR = 64
 
 
 class Explanation(NamedTuple):
     """The answer of an explainer to a batch of images."""
 
-    maps: Tensor  # (B, H, W)
-    logits: Tensor | None = None  # (B, classes)
+    maps: Tensor  # (B, H, W), or (B, C, H, W) whose channels are summed; at the images' size or coarser
+    logits: Tensor | None = None  # (B, classes), so that the prediction can be certified by the same noise
 
 
-class Explainer(Protocol):
-    """Anything that can be certified."""
+@dataclass(frozen=True)
+class Tuning:
+    """How an explainer is computed: images at once, number format, and whether its network is compiled.
 
-    def __call__(self, images: Tensor, targets: Tensor, /) -> Tensor: ...
+    As asked, each may be left open; once settled (`pixelcert.sampling.precision`) none is.
+    """
+
+    batch_size: int | None = None
+    precision: str = "auto"  # a Precision; once settled, also what a black box computes in
+    compile: Compile = "auto"
+
+    def check(self) -> Tuning:
+        """Refuse what no explainer can be asked for."""
+        check_choice("precision", self.precision, Precision)
+        if self.compile not in (True, False, "auto"):
+            raise ArgumentError(f'compile={self.compile!r} is not known: use True, False or "auto".')
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size, 1, example=16)
+        return self
+
+
+class Model(Protocol):
+    """The parts of a model that sampling asks about; `pixelcert.Classifier` has them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def weights_hash(self) -> str: ...  # SHA-256 of the parameters
+    @property
+    def device(self) -> torch.device | None: ...  # None: the image's own
+    @property
+    def channels(self) -> int | None: ...
+    @property
+    def classes(self) -> Sequence[str] | None: ...
+    @property
+    def precision(self) -> str: ...  # the number format of its parameters
+    def count_classes(self, height: int, width: int) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """The model of a black box: nothing is known of it."""
+
+    name: str = ""
+    weights_hash: str = ""
+    device: torch.device | None = None
+    channels: int | None = None
+    classes: Sequence[str] | None = None
+    precision: str = "float32"
+
+    def count_classes(self, height: int, width: int) -> int | None:
+        return None
+
+
+NO_MODEL = NoModel()
+
+
+class Explainer:
+    """Anything that can be certified. A subclass defines `explain`, and says what differs from these defaults."""
+
+    name: str = ""
+    layer: str = ""
+    model: Model = NO_MODEL
+    batch_independent: bool = False  # each map is known to depend on its own image only, and is not checked
+    tunable: bool = False  # `tuned` gives another precision, and a faster network
+    fusable: bool = False  # it changes nothing in the network as it runs, so convolutions may be fused
+    compilable: bool = False  # the same, at few sizes of input, so the network may be compiled
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The parameters, by name."""
+        return {}
+
+    @property
+    def passes(self) -> int:
+        """About how many passes of the network one image takes: a guide for the batch size."""
+        return 1
+
+    @property
+    def bears_bfloat16(self) -> bool:
+        """True if certificates hardly change with that precision (docs/performance.md)."""
+        return False
+
+    @property
+    def reach(self) -> int | None:
+        """Pixels within which the image decides most of a pixel's map; None if they may be anywhere."""
+        return None
+
+    @property
+    def surgery(self) -> Mapping[str, str]:
+        """What was done to the network, step by step, or why it was not."""
+        return {}
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        """Return the maps of images (B, C, H, W) in pixel space, for one target each (B,)."""
+        raise TypeError(f"{type(self).__name__} does not define explain")
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Return the maps only."""
+        return self.explain(images, targets).maps
+
+    def tuned(self, tuning: Tuning) -> Explainer:
+        """Return this explainer as it is computed under a settled `tuning`."""
+        return self
+
+    def surrogate(self, target: int) -> Surrogate | None:
+        """Return maps that an attack can differentiate, if there is a formula for them."""
+        return None
+
+
+Explains = Explainer | Callable[[Tensor, Tensor], Any]  # what `sample` takes
+
+
+class BlackBox(Explainer):
+    """A plain callable ``(images, targets) → maps`` as an explainer, known by its name only.
+
+    An object may have a method `explain` instead, and tell of itself in attributes named as an explainer's.
+    """
+
+    _TOLD: Mapping[str, type] = MappingProxyType(
+        {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
+    )
+    params: Mapping[str, Any] = MappingProxyType({})
+    passes: int = 1
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = getattr(call, "explain", call)
+        self.name = str(getattr(call, "__qualname__", type(call).__qualname__))
+        for attribute, kind in self._TOLD.items():
+            if isinstance(told := getattr(call, attribute, None), kind):
+                setattr(self, attribute, told)
+        if all(
+            hasattr(told := getattr(call, "model", None), part) for part in ("name", "weights_hash", "count_classes")
+        ):
+            self.model = told  # type: ignore[assignment]
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        answer = self._call(images, targets)
+        return answer if isinstance(answer, Explanation) else Explanation(answer)
+
+
+def as_explainer(explains: Explains) -> Explainer:
+    """Return an explainer as it is, and any other callable as a `BlackBox`."""
+    if isinstance(explains, Explainer):
+        return explains
+    if not callable(getattr(explains, "explain", explains)):
+        raise ArgumentError(
+            f"explainer is {type(explains).__name__}: give a callable (images, targets) → maps, or pixelcert.adapt(it)."
+        )
+    return BlackBox(explains)
+
+
+def describe(explainer: Explainer) -> dict[str, Any]:
+    """Return what the provenance tells of an explainer's method and model."""
+    return {
+        "method": explainer.name,
+        "params": dict(explainer.params),
+        "layer": explainer.layer,
+        "model": explainer.model.name,
+        "weights": explainer.model.weights_hash,
+    }
+
+
+def class_names(explainer: Explainer, indices: Iterable[int]) -> dict[str, str]:
+    """Return the names of classes by index, as far as the explainer's model has them."""
+    names = explainer.model.classes or ()
+    return {str(index): str(names[index]) for index in indices if index < len(names)}
+
+
+# ── Maps ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Explanation:
-    """One finite-precision map (B, H, W) per image, at the images' size and on their device.
+    """Return one checked map (B, H, W) per image, at the images' size and on their device.
 
     `target` is one class for all images, or one for each (B,). Channels are summed and coarser maps are upsampled
     bilinearly.
     """
     targets = target if isinstance(target, Tensor) else torch.full((len(images),), target, device=images.device)
-    answer = explainer.explain(images, targets) if hasattr(explainer, "explain") else explainer(images, targets)
-    maps, logits = answer if isinstance(answer, Explanation) else (answer, None)
+    maps, logits = explainer.explain(images, targets)
     _check_maps(maps, images)
-    _check_logits(logits, images)
+    if logits is not None:
+        check_logits(logits, len(images), "the explainer")
     maps = maps.detach()
     maps = maps if maps.dtype == torch.float64 else maps.float()
     maps = sum_channels(maps) if maps.ndim == 4 else maps
@@ -60,7 +224,7 @@ def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Expla
 
 
 def sum_channels(values: Tensor) -> Tensor:
-    """(B, C, h, w) → (B, h, w), in the same order at every place.
+    """Sum (B, C, h, w) to (B, h, w), in the same order at every place.
 
     Plain sums round by the place in memory. That would rank places that are equal, alike in every sample, and so
     certify their order.
@@ -71,7 +235,7 @@ def sum_channels(values: Tensor) -> Tensor:
 
 
 def upsample(maps: Tensor, images: Tensor) -> Tensor:
-    """Maps (B, h, w) at the images' size, bilinearly. For that reason, what is constant stays so to the last bit."""
+    """Resize maps (B, h, w) bilinearly to the images' size. A constant map stays exactly constant."""
     if maps.shape[1:] == images.shape[2:]:
         return maps
     first = maps[:, :1, :1]
@@ -79,93 +243,6 @@ def upsample(maps: Tensor, images: Tensor) -> Tensor:
     base = torch.where(constant, first, 0)  # only there: zeros that a ReLU left must stay zeros in other maps
     above = F.interpolate((maps - base)[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     return base + above
-
-
-def describe(explainer: Any) -> dict[str, Any]:
-    """What can be told of an explainer's method and model, for the provenance."""
-    model = _model_of(explainer)
-    qualified = getattr(explainer, "__qualname__", type(explainer).__qualname__)
-    return {
-        "method": str(getattr(explainer, "name", qualified)),
-        "params": dict(getattr(explainer, "params", {})),
-        "layer": str(getattr(explainer, "layer", "")),
-        "model": str(getattr(model, "name", "")),
-        "weights": str(getattr(model, "weights_hash", "")),
-    }
-
-
-def device_of(explainer: Any, image: Tensor) -> torch.device:
-    """Where the explainer computes: its model's device if it tells, else the image's."""
-    device = getattr(_model_of(explainer), "device", image.device)
-    return device if isinstance(device, torch.device) else image.device
-
-
-def channels_of(explainer: Any) -> int | None:
-    """How many channels an image must have, where the explainer tells."""
-    channels: int | None = getattr(_model_of(explainer), "channels", None)
-    return channels
-
-
-def check_target(explainer: Any, target: int, image: Tensor) -> int:
-    """`target` as an int within the model's classes, where the explainer tells how many there are."""
-    if isinstance(target, bool) or int(target) != target or target < 0:
-        raise ArgumentError(f"target={target!r} is not a class index: use a whole number from 0.")
-    count = getattr(_model_of(explainer), "count_classes", None)
-    if count is not None and target >= (classes := count(*image.shape[1:])):
-        raise ArgumentError(f"target={target} is out of range: the model has classes 0 to {classes - 1}.")
-    return int(target)
-
-
-def own_precision(explainer: Any, device: torch.device) -> str:
-    """The number format of the explainer's model as it is, and where torch may round it further."""
-    parameters = getattr(getattr(_model_of(explainer), "net", None), "parameters", tuple)
-    dtype = next((str(value.dtype).removeprefix("torch.") for value in parameters()), "float32")
-    convolutions, products = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
-    rounding = [
-        name
-        for name, on in (
-            ("tf32 convolutions", convolutions),
-            ("tf32 products", products),
-            ("autocast", torch.is_autocast_enabled(device.type)),
-        )
-        if on
-    ]
-    return ", ".join((dtype, *rounding))
-
-
-def class_names(explainer: Any, indices: Iterable[int]) -> dict[str, str]:
-    """Names of the given classes, where the explainer's model has them."""
-    names = getattr(_model_of(explainer), "classes", None)
-    return {str(index): str(names[index]) for index in indices if index < len(names)} if names else {}
-
-
-def choose_batch_size(explainer: Any, device: torch.device, values: int) -> int:
-    """Noisy images of so many values each per call, from the network runs that the explainer says one takes."""
-    full = images_per_batch(device, values)
-    batches = _CALL.get(device.type, _CALL_ACCELERATOR)
-    return max(1, min(full, batches * full // runs_per_image(explainer)))
-
-
-def runs_per_image(explainer: Any) -> int:
-    """About how many runs of its network the explainer says that one image takes."""
-    return max(1, getattr(explainer, "forwards", 1))
-
-
-def images_per_batch(device: torch.device, values: int) -> int:
-    """How many inputs of so many values each fill the device in one batch."""
-    full = _BATCH.get(device.type, _BATCH_ACCELERATOR)
-    return max(1, math.floor(full * 3 * 224 * 224 / values))
-
-
-def _model_of(explainer: Any) -> Any:
-    return getattr(explainer, "model", None)
-
-
-def _check_logits(logits: Tensor | None, images: Tensor) -> None:
-    if logits is not None and (logits.ndim != 2 or len(logits) != len(images)):
-        raise ExplainerError(
-            f"the explainer returned logits of shape {tuple(logits.shape)}: return ({len(images)}, classes), or None."
-        )
 
 
 def _check_maps(maps: Any, images: Tensor) -> None:

@@ -16,8 +16,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from .digest import sha256
-from .errors import ImageError, PixelcertWarning
+from .basics.files import sha256
+from .basics.messages import ImageError, PixelcertWarning
 
 
 def load_image(path: str | Path | BinaryIO, size: int | None = 224) -> Tensor:

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .compilers import can_run_triton
-from .plan import GRID
+from .basics.machine import can_run_triton
+from .plan import LATTICE
 
 # SplitMix64 (Steele, Lea, Flood, 2014), its constants as signed 64-bit integers.
 _GAMMA = -7046029254386353131
@@ -28,15 +28,15 @@ def snap(image: Tensor) -> Tensor:
     """The nearest image on the grid, as float32. Moves every pixel by at most 2⁻²¹."""
     wide = image if image.dtype == torch.float64 else image.float()
     if wide.device.type == "cpu":  # by NumPy, since one image is not worth waking threads
-        return torch.from_numpy(np.rint(wide.numpy() / GRID) * GRID).float()
-    return (wide / GRID).round_().mul_(GRID).float()  # scaling by a power of two is exact
+        return torch.from_numpy(np.rint(wide.numpy() / LATTICE) * LATTICE).float()
+    return (wide / LATTICE).round_().mul_(LATTICE).float()  # scaling by a power of two is exact
 
 
 def noisy(image: Tensor, sigma: float, seed: int, indices: range, out: Tensor | None = None) -> Tensor:
     """`image` (C, H, W), already on the grid, plus σ·noise for each sample index: (B, C, H, W), exact."""
     images = torch.empty((len(indices), *image.shape), device=image.device) if out is None else out
     if can_run_triton(image.device) and indices.step == 1:
-        from .noise_kernel import add_noise
+        from .basics.kernels import add_noise
 
         add_noise(image.contiguous(), sigma, seed, indices.start, images)
         return images
@@ -44,7 +44,7 @@ def noisy(image: Tensor, sigma: float, seed: int, indices: range, out: Tensor | 
     for start in range(0, len(indices), step):
         chunk = indices[start : start + step]
         noise = standard_normal(seed, chunk, image.numel(), image.device)
-        noise = noise.mul_(sigma / GRID).round_().mul_(GRID).float().view(-1, *image.shape)
+        noise = noise.mul_(sigma / LATTICE).round_().mul_(LATTICE).float().view(-1, *image.shape)
         torch.add(image, noise, out=images[start : start + len(chunk)])
     return images
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from numbers import Real
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from .errors import ArgumentError
+from .basics.messages import ArgumentError, check_choice, check_number, check_seed, check_whole
 
 # The paper's defaults.
 SIGMA = 0.15
@@ -17,13 +16,16 @@ LEVELS: tuple[float, ...] = (50, 25, 10, 5)
 TAU = 0.75
 ALPHA = 0.001
 
-GRID = 2.0**-20  # the step of the grid on which image and noise lie (see pixelcert.noise)
+ABSTAIN = -1  # the label of a pixel that is neither certified 1 nor certified 0
+
+LATTICE = 2.0**-20  # the step of the lattice on which image and noise lie (see pixelcert.noise)
 LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57: what 53 random bits reach; float32 randn stops at 5.77
-LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the grid
+LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the lattice
 
 Sign = Literal["signed", "absolute", "positive"]
 Rule = Literal["rank", "percentile"]
 Preset = Literal["default", "reference"]
+Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {"sign": "signed", "rule": "rank", "guess": 0},
@@ -31,9 +33,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def grid_slack(pixels: int, channels: int = 3) -> float:
-    """What a radius loses because images off the noise's grid are snapped to it: √d · 2⁻²⁰."""
-    return math.sqrt(channels * pixels) * GRID
+def lattice_slack(pixels: int, channels: int = 3) -> float:
+    """Return what a radius loses because images off the lattice are snapped to it: √d · 2⁻²⁰."""
+    return math.sqrt(channels * pixels) * LATTICE
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Plan:
 
     `sign` says what is ranked: the values as they are, their magnitudes, or their positive parts.
     `rule` says what the top K % are (see `pixelcert.ranking`): ``"rank"`` is the paper's equation,
-    ``"percentile"`` the published code's. `guess` samples, the first ones, are also counted apart, for the
-    published test that spends them on guessing each pixel's label.
+    ``"percentile"`` the published code's. The first `guess` samples are also counted apart, for the
+    published test, which spends them on guessing each pixel's label.
     """
 
     sigma: float = SIGMA
@@ -55,35 +57,80 @@ class Plan:
     guess: int = 0
 
     def __post_init__(self) -> None:
-        for argument, example in {"sigma": SIGMA, "n": N, "seed": 0}.items():
-            check_number(argument, getattr(self, argument), example)
+        check_number("sigma", self.sigma, SIGMA)
         if not (math.isfinite(self.sigma) and 0 < self.sigma <= LARGEST_SIGMA):
             raise ArgumentError(
                 f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation "
                 f"for pixels in [0, 1], such as 0.15."
             )
-        if not 1 <= self.n < 2**31 or self.n != int(self.n):
-            raise ArgumentError(f"n={self.n} is not a number of samples: use a whole number such as 100.")
-        if not -(2**63) <= self.seed < 2**63 or self.seed != int(self.seed):
-            raise ArgumentError(f"seed={self.seed} is not a whole number of 64 bits: use one such as 0.")
-        if self.guess != 0 and not (isinstance(self.guess, int) and 0 < self.guess <= self.n):
-            raise ArgumentError(f"guess={self.guess!r} is not a number of samples up to n={self.n}: use 0 or 10.")
+        n = check_whole("n", self.n, 1, 2**31 - 1, example=N)
         check_choice("sign", self.sign, Sign)
         check_choice("rule", self.rule, Rule)
-        plain = {"sigma": float(self.sigma), "n": int(self.n), "seed": int(self.seed)}
-        for name, value in {**plain, "levels": check_levels(self.levels)}.items():
+        plain = {
+            "sigma": float(self.sigma),
+            "n": n,
+            "levels": check_levels(self.levels),
+            "seed": check_seed(self.seed),
+            "guess": check_whole("guess", self.guess, 0, n, example=0),
+        }
+        for name, value in plain.items():
             object.__setattr__(self, name, value)
 
     @classmethod
-    def make(cls, *, preset: Preset = "default", sign: Sign | None = None, **settings: Any) -> Plan:
-        """A plan from a preset's ranking rules and the given settings; `sign` overrides the preset's."""
+    def make(cls, *, preset: Preset = "default", sign: Sign | None = None, **drawn: Any) -> Plan:
+        """Make a plan from a preset's ranking and what is `drawn`; `sign` overrides the preset's."""
         check_choice("preset", preset, Preset)
-        rules = PRESETS[preset] if sign is None else {**PRESETS[preset], "sign": sign}
-        return cls(**rules, **settings)
+        ranked = PRESETS[preset] if sign is None else {**PRESETS[preset], "sign": sign}
+        return cls(**ranked, **drawn)
+
+    def level(self, asked: float | None = None) -> float:
+        """Return the level that equals `asked`, refused if there is none; the middle one by default."""
+        if asked is None:
+            return sorted(self.levels, reverse=True)[len(self.levels) // 2]
+        if asked not in self.levels:
+            known = ", ".join(map(str, self.levels))
+            raise ArgumentError(f"level {asked:g} was not sampled: choose one of {known}.")
+        return self.levels[self.levels.index(asked)]  # 10 where 10.0 was asked
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The test of a certificate: the share that a label must exceed, the chance of any false claim, the correction.
+
+    It is fixed before looking. No correction stands for Holm's, or for the published test where votes guess labels.
+    """
+
+    tau: float = TAU
+    alpha: float = ALPHA
+    correction: Correction | None = None
+
+    def __post_init__(self) -> None:
+        check_number("tau", self.tau, TAU)
+        check_number("alpha", self.alpha, ALPHA)
+        if not 0.5 <= self.tau < 1:
+            raise ArgumentError(
+                f"tau={self.tau} is outside [0.5, 1): it is the probability a pixel's label must exceed."
+            )
+        if not 0 < self.alpha < 1:
+            raise ArgumentError(
+                f"alpha={self.alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001."
+            )
+        if self.correction is not None:
+            check_choice("correction", self.correction, Correction)
+
+    def correction_for(self, plan: Plan) -> Correction:
+        """Return the correction as asked, or the plan's own; refuse one that the plan's votes cannot have."""
+        if self.correction == "reference" and not plan.guess:
+            raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
+        return self.correction or ("reference" if plan.guess else "holm")
+
+    def for_plan(self, plan: Plan) -> Criterion:
+        """Return the same criterion with its correction named."""
+        return replace(self, correction=self.correction_for(plan))
 
 
 def check_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
-    """Levels as a tuple of distinct percentages strictly between 0 and 100, whole ones as `int`; one may stand alone.
+    """Return levels as distinct percentages strictly between 0 and 100, whole ones as `int`; one may stand alone.
 
     >>> check_levels((50, 12.5)), check_levels(20.0)
     ((50, 12.5), (20,))
@@ -98,15 +145,3 @@ def check_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
     if len(set(levels)) < len(levels):
         raise ArgumentError(f"levels={levels} names a K twice: name each level once.")
     return tuple(int(level) if level == int(level) else float(level) for level in levels)
-
-
-def check_number(argument: str, value: object, example: float) -> None:
-    """Refuse what is no number, such as a string that looks like one; an array or tensor of one number is."""
-    if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
-        raise ArgumentError(f"{argument}={value!r} is of type {type(value).__name__}: give a number such as {example}.")
-
-
-def check_choice(argument: str, value: str, choices: object) -> None:
-    """Refuse a `value` that is not one of the strings of the Literal type `choices`."""
-    if value not in get_args(choices):
-        raise ArgumentError(f"{argument}={value!r} is not known: choose one of {', '.join(get_args(choices))}.")

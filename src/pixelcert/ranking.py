@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .compilers import can_run_triton
-from .errors import ArgumentError
-from .plan import Rule, Sign
+from .basics.machine import can_run_triton
+from .basics.messages import ArgumentError
+from .plan import Plan, Rule, Sign
 
 _FEW = 8  # levels up to which a partition takes less time than a sort
 
@@ -63,11 +64,11 @@ class Ranking:
         sizes = [ones_at(level, values.shape[1], rule) for level in levels]
         return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
 
-    def count(self, rows: slice = slice(None)) -> Tensor:
-        """Votes of some of the maps, summed: ones and zeros, (2, levels, N) int32."""
-        values, above, below = self.values[rows], self.above[rows], self.below[rows]
+    def count(self, slots: slice = slice(None)) -> Tensor:
+        """Sum the votes of some of the maps: ones and zeros, (2, levels, N) int32."""
+        values, above, below = self.values[slots], self.above[slots], self.below[slots]
         if can_run_triton(values.device) and values.dtype == torch.float32:
-            from .ranking_kernel import count_beyond
+            from .basics.kernels import count_beyond
 
             return count_beyond(values, above, below, self.ties_below)
         ones = [(values > bound[:, None]).sum(dim=0, dtype=torch.int32) for bound in above.T]
@@ -131,3 +132,52 @@ def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tens
         return torch.from_numpy(np.sort(array, axis=1)).flip(1)
     places = sorted({max(0, last - place) for size in sizes for place in (size - 1, size)})
     return torch.from_numpy(np.partition(array, places, axis=1)).flip(1)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Votes while they are counted, on the device. Adding makes a new value, so no interruption sees half a batch."""
+
+    counted: int
+    votes: Tensor  # ones and zeros, (2, levels, H·W) int32
+    guess_ones: Tensor | None  # (levels, H·W) int32, where the plan guesses
+    predictions: Tensor | None = None  # (classes,) int32
+
+    @classmethod
+    def none(cls, plan: Plan, pixels: int, device: torch.device) -> Counts:
+        """Return the counts before the first sample."""
+        zeros = torch.zeros(2, len(plan.levels), pixels, dtype=torch.int32, device=device)
+        return cls(0, zeros, zeros[0] if plan.guess else None)
+
+    def plus(self, ranking: Ranking, slots: slice, answers: Tensor | None, classes: int, plan: Plan) -> Counts:
+        """Add some slots of a batch; `answers` (B,) are its classes, `classes` standing for none."""
+        guess_ones = self.guess_ones
+        if guess_ones is not None and (guessing := plan.guess - self.counted) > 0:
+            first = slice(slots.start, min(slots.stop, slots.start + guessing))
+            guess_ones = guess_ones + ranking.count(first)[0]
+        predictions = self.predictions
+        if answers is not None:
+            found = count_answers(answers[slots], classes)
+            predictions = found if predictions is None else predictions + found
+        added = slots.stop - slots.start
+        return Counts(self.counted + added, self.votes + ranking.count(slots), guess_ones, predictions)
+
+    def to(self, device: torch.device | str) -> Counts:
+        """Move the counts; an accelerator copies them when it comes to it."""
+
+        def move(counts: Tensor | None) -> Any:
+            return None if counts is None else counts.to(device, non_blocking=True)
+
+        return Counts(self.counted, move(self.votes), move(self.guess_ones), move(self.predictions))
+
+
+def answers_of(logits: Tensor) -> Tensor:
+    """Return the class that each image is given: (B,). A tie for the first place and NaN give the number of classes."""
+    first, second = logits.topk(2, dim=1).values.unbind(1) if logits.shape[1] > 1 else (logits[:, 0], -torch.inf)
+    return torch.where(first > second, logits.argmax(dim=1), logits.shape[1])
+
+
+def count_answers(answers: Tensor, classes: int) -> Tensor:
+    """Count each class among the answers: (classes,). Not by `bincount`, which waits for the device."""
+    counts = torch.zeros(classes + 1, dtype=torch.int32, device=answers.device)
+    return counts.scatter_add_(0, answers, torch.ones_like(answers, dtype=torch.int32))[:classes]

@@ -1,4 +1,4 @@
-"""How many votes it takes: exact binomial thresholds, corrections, bounds, feasibility. Pure, no torch.
+"""Statistics: exact binomial thresholds, corrections, radii and feasibility. Pure functions, no torch.
 
 Notation: N pixels, n noisy samples, p_i the probability that pixel i has a label under noise, X_i ~ Bin(n, p_i)
 its votes. "Certified" means p_i > τ with simultaneous confidence 1 - α; the smoothed map's majority label then
@@ -18,32 +18,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from functools import lru_cache
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
-from .errors import ArgumentError, InfeasibleError
-from .plan import ALPHA, TAU, Plan, check_choice, check_number, grid_slack
-
-Correction = Literal["holm", "bonferroni", "joint", "reference", "none"]
+from .basics.messages import InfeasibleError
+from .plan import Correction, Criterion, Plan, lattice_slack
 
 Radius = TypeVar("Radius", float, NDArray[np.float64])
 
 _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
-
-
-def check_tau(tau: float) -> None:
-    check_number("tau", tau, TAU)
-    if not 0.5 <= tau < 1:
-        raise ArgumentError(f"tau={tau} is outside [0.5, 1): it is the probability a pixel's label must exceed.")
-
-
-def check_alpha(alpha: float) -> None:
-    check_number("alpha", alpha, ALPHA)
-    if not 0 < alpha < 1:
-        raise ArgumentError(f"alpha={alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001.")
 
 
 # ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
@@ -51,7 +37,7 @@ def check_alpha(alpha: float) -> None:
 
 @lru_cache(2**16)
 def tail(k: int, n: int, p: float) -> float:
-    """P(X ≥ k) for X ~ Bin(n, p), as the regularised incomplete beta function: no sum, no cancellation.
+    """Return P(X ≥ k) for X ~ Bin(n, p), as the regularised incomplete beta function: no sum, no cancellation.
 
     >>> round(tail(3, 4, 0.5), 4)
     0.3125
@@ -62,7 +48,7 @@ def tail(k: int, n: int, p: float) -> float:
 
 
 def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -> int | None:
-    """The smallest k > n/2 with ``ways·P_τ(X ≥ k) + flips·P_τ(X ≤ n-k) ≤ alpha``; None if no k will do.
+    """Return the smallest k > n/2 with ``ways·P_τ(X ≥ k) + flips·P_τ(X ≤ n-k) ≤ alpha``; None if no k will do.
 
     `ways` counts the pixels that might gather k votes at p = τ, `flips` those that might gather k votes for the
     opposite of a true label.
@@ -82,11 +68,11 @@ def _enough(ways: float, tail_of_ways: float, flips: float, tail_of_flips: float
 
 
 def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: int) -> int:
-    """The fewest votes against a label that no true share of `share` or more explains; `samples` + 1 if none do.
+    """Return the fewest votes against a label that disprove a true share of `share` or more; `samples` + 1 if none do.
 
-    A label of true share p has X ~ Bin(samples, 1 - p) votes against it, and of all p ≥ `share` many of them are
-    likeliest at `share` itself. So k are a proof where hypotheses·P(X ≥ k) ≤ alpha there. That is Bonferroni's
-    correction, under which pixels and attempts may depend on one another in any way.
+    A label of true share p has X ~ Bin(samples, 1 - p) votes against it. Among all p ≥ `share`, many votes against it
+    are likeliest at `share` itself. So k votes are a proof if hypotheses·P(X ≥ k) ≤ alpha there. That is Bonferroni's
+    correction: pixels and attempts may depend on one another in any way.
 
     >>> [votes_against_needed(1000, share, 0.001, 13 * 224 * 224) for share in (0.5, 0.75)]
     [594, 335]
@@ -99,7 +85,7 @@ def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: i
 
 
 def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:
-    """How many of n votes certify a pixel's label (under "holm", before the first step down); None if n is too few.
+    """Return how many of n votes certify a label (under "holm", before the first step); None if n is too few.
 
     >>> votes_needed(100, 0.75, 0.001, 224 * 224), votes_needed(100, 0.75, 0.001, 224 * 224, "joint")
     (96, 97)
@@ -116,7 +102,7 @@ def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Corr
 
 
 def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> int | None:
-    """Holm's threshold for pixels whose larger counts are `votes`. Valid under any dependence between them.
+    """Return Holm's threshold for pixels whose larger counts are `votes`. Valid under any dependence between them.
 
     With r labels certified, the other N - r are tested with ``(N-r)·P_τ(X ≥ k) + N·P_τ(X ≤ n-k) ≤ alpha``; the
     second term stays whole because a certified label may still have the wrong sign.
@@ -131,10 +117,10 @@ def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> i
 
 
 def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction) -> list[tuple[int, int]]:
-    """Every threshold that a test may come to, fewest votes first, each with the most open pixels it is enough for.
+    """Return every threshold that a test may come to, fewest votes first, each with the most open pixels it serves.
 
-    Only "holm" has more than one. Whoever has this table can step down with whole numbers alone, as a page in a
-    browser does: with r labels certified, the next threshold is the first that is enough for N - r. [] if n is too few.
+    Only "holm" has more than one. With this table a page in a browser steps down with whole numbers only: with r labels
+    certified, the next threshold is the first that is enough for N - r. The table is empty if n is too few.
 
     >>> steps(100, 0.75, 0.001, 224 * 224, "holm")[-2:]
     [(95, 8546), (96, 50176)]
@@ -150,7 +136,7 @@ def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction)
 
 
 def _most_ways(k: int, n: int, tau: float, alpha: float, pixels: int) -> int:
-    """For how many pixels at most k votes are enough; at least for one."""
+    """Return the most pixels for which k votes are enough; at least one."""
     tails = tail(k, n, tau), tail(k, n, 1 - tau)
     low, high = 1, pixels  # the sum grows with them, so bisect
     while low < high:
@@ -160,12 +146,12 @@ def _most_ways(k: int, n: int, tau: float, alpha: float, pixels: int) -> int:
 
 
 def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int | None:
-    """Votes for label 1 at any number of levels together, when no 0 is claimed: nested, so one way a pixel."""
+    """Return the votes for label 1 at all levels together, when no 0 is claimed. Sets are nested: one way a pixel."""
     return threshold(n, tau, alpha, ways=pixels)
 
 
 def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
-    """Votes for the model's most frequent class, with no samples spent on guessing it.
+    """Return the votes that certify the model's most frequent class, with no samples spent on guessing it.
 
     Over classes of probability at most τ that sum to 1, ΣP(X_c ≥ k) ≤ P_τ(X ≥ k) / τ.
     """
@@ -176,7 +162,7 @@ def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
 
 
 def radius(sigma: float, probability: float) -> float:
-    """σ·Φ⁻¹(p), rounded down; 0 where p ≤ 1/2.
+    """Return σ·Φ⁻¹(p), rounded down; 0 where p ≤ 1/2.
 
     >>> round(radius(0.15, 0.75), 4)
     0.1012
@@ -185,7 +171,7 @@ def radius(sigma: float, probability: float) -> float:
 
 
 def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int = 1) -> NDArray[np.float64]:
-    """The radius of a pixel with 0…n votes for its majority label, for all τ at once: (n + 1,).
+    """Return the radius of a pixel with 0…n votes for its majority label, for all τ at once: (n + 1,).
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
@@ -194,29 +180,29 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
 
 
 def unanimous_radius(n: int, sigma: float, alpha: float, pixels: int) -> float:
-    """The last and largest of `radius_by_count`: of a pixel on which all n votes agree."""
+    """Return the largest of `radius_by_count`: that of a pixel on which all n votes agree."""
     return float(_radii(np.array([n]), n, sigma, alpha / (2 * pixels))[0])
 
 
 def _radii(counts: NDArray[np.integer], n: int, sigma: float, alpha: float) -> NDArray[np.float64]:
-    """Of one or more votes each, every bound at confidence 1 - alpha."""
+    """Return the radii for counts of one or more votes, every bound at confidence 1 - alpha."""
     bounds = betaincinv(counts.astype(np.float64), n - counts + 1.0, alpha) / _SLACK
     radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(bounds) / _SLACK)
     return radii
 
 
-def certified_radius(on_grid: Radius, pixels: int, channels: int = 3) -> Radius:
-    """A radius for every image, from one for images on the noise's grid: less what snapping to it may move an image.
+def certified_radius(on_lattice: Radius, pixels: int, channels: int = 3) -> Radius:
+    """Return a radius for every image from one for images on the lattice: less what snapping may move an image.
 
     >>> round(certified_radius(radius(0.15, 0.75), 224 * 224), 4)
     0.1008
     """
-    certified = np.maximum(0.0, on_grid - grid_slack(pixels, channels))
-    return float(certified) if isinstance(on_grid, float) else certified
+    certified = np.maximum(0.0, on_lattice - lattice_slack(pixels, channels))
+    return float(certified) if isinstance(on_lattice, float) else certified
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """A number rounded down, so that no promise grows by printing it.
+    """Print a number rounded down, so that no promise grows by printing it.
 
     >>> rounded_down(0.10089)
     '0.1008'
@@ -228,7 +214,7 @@ def rounded_down(value: float, digits: int = 4) -> str:
 
 
 def smallest_n(tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int:
-    """The fewest samples with which any pixel can be certified.
+    """Return the fewest samples with which any pixel can be certified.
 
     >>> [smallest_n(tau, 0.001, 224 * 224) for tau in (0.75, 0.9, 0.95)]
     [62, 169, 346]
@@ -243,7 +229,7 @@ def smallest_n(tau: float, alpha: float, pixels: int, correction: Correction = "
 
 
 def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bonferroni") -> float | None:
-    """The largest τ, to four decimals and rounded down, at which n unanimous votes certify; None if none does."""
+    """Return the largest τ, rounded down to four decimals, at which n unanimous votes certify; None if none does."""
     low, high = 4999, 10000  # in ten-thousandths
     while high - low > 1:
         middle = (low + high) // 2
@@ -252,42 +238,29 @@ def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bon
     return low / 10000 if low >= 5000 else None
 
 
-def default_correction(plan: Plan) -> Correction:
-    """Holm's, or "reference" for votes that guess their labels."""
-    return "reference" if plan.guess else "holm"
+def tested_samples(plan: Plan, criterion: Criterion) -> int:
+    """Return how many samples are tested: all, or those that follow the published test's guess."""
+    return plan.n - plan.guess if criterion.correction_for(plan) == "reference" else plan.n
 
 
-def tested_samples(plan: Plan, correction: Correction) -> int:
-    """How many of the samples are tested: all of them, or those that follow the published test's guess."""
-    return plan.n - plan.guess if correction == "reference" else plan.n
-
-
-def fewest_samples(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> int | None:
-    """How many samples could certify any of so many pixels, where the plan has too few; None where it has enough."""
-    tested = tested_samples(plan, correction)
+def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
+    """Return how many samples could certify any of so many pixels, where the plan has too few; else None."""
+    tau, alpha, correction = criterion.tau, criterion.alpha, criterion.correction_for(plan)
+    tested = tested_samples(plan, criterion)
     if votes_needed(tested, tau, alpha, pixels, correction) is not None:
         return None
     return smallest_n(tau, alpha, pixels, correction) + plan.n - tested
 
 
-def check_test(plan: Plan, tau: float, alpha: float, correction: Correction) -> None:
-    """Refuse a test that makes no sense, whatever the size of the image."""
-    check_tau(tau)
-    check_alpha(alpha)
-    check_choice("correction", correction, Correction)
-    if correction == "reference" and not plan.guess:
-        raise ArgumentError('correction="reference" needs votes that were sampled with preset="reference".')
-
-
-def check_feasible(plan: Plan, tau: float, alpha: float, pixels: int, correction: Correction) -> None:
+def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:
     """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
-    check_test(plan, tau, alpha, correction)
-    needed = fewest_samples(plan, tau, alpha, pixels, correction)
+    needed = fewest_samples(plan, criterion, pixels)
     if needed is None:
         return
-    best = largest_tau(tested_samples(plan, correction), alpha, pixels, correction)
+    alpha, correction = criterion.alpha, criterion.correction_for(plan)
+    best = largest_tau(tested_samples(plan, criterion), alpha, pixels, correction)
     other = f", or lower tau to {best} at most" if best else ""
     raise InfeasibleError(
-        f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={tau}, alpha={alpha}, "
+        f"n={plan.n} samples cannot certify any of {pixels} pixels at tau={criterion.tau}, alpha={alpha}, "
         f"correction={correction!r}, even if all agree: raise n to at least {needed}{other}."
     )

@@ -1,13 +1,11 @@
-"""Votes: the whole result of sampling, as integer counts per level and pixel.
-
-Everything a certificate says is a cheap pure function of these counts, so τ, α and the correction can be changed
-later without sampling again. Methods that lead right on the road (`certify`, `resume`) import when they are called.
-"""
+"""Votes: the result of sampling, as counts per level and pixel, and the provenance that says where they came from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +13,79 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .errors import ArgumentError, IncompleteVotesError, VotesFileError
-from .files import read_arrays, write_arrays
-from .plan import ALPHA, TAU, Plan
-from .provenance import Provenance
-from .statistics import Correction
+from .basics.files import plain, read_arrays, write_arrays
+from .basics.messages import ArgumentError, IncompleteVotesError, Progress, VotesFileError
+from .plan import ALPHA, TAU, Correction, Criterion, Plan
 
 if TYPE_CHECKING:
     from .certificate import Certificate
+    from .explainer import Explains
+
+
+ALGORITHM = "0.1.0"  # of pixelcert itself: raised only when the same plan gives other votes, never by a release
+COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    libraries = {name: version(name) for name in ("torch", "torchvision", "numpy")}  # reads the disk: milliseconds
+    return {"pixelcert": ALGORITHM, **libraries}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The explained image, the explainer, and the machine that computed it."""
+
+    method: str
+    params: Mapping[str, Any]
+    layer: str
+    model: str
+    weights: str  # SHA-256 of the parameters, "" where the explainer is a black box
+    image: str  # SHA-256 of the image as certified
+    image_name: str
+    target: int
+    class_names: Mapping[str, str]  # by index, of the target and of the classes that the model answered
+    device: str
+    precision: str
+    batch_size: int
+    compiled: bool = False  # True if the network was
+    versions: Mapping[str, str] = field(default_factory=lambda: dict(_versions()))
+    surgery: Mapping[str, str] | None = None  # what was done to the network, and why not; None: unknown (before 0.2.0)
+    batches: Sequence[Sequence[int]] | None = None  # (from sample, batch size), a pair for each size; None: unknown
+
+    def __post_init__(self) -> None:
+        """Keep values as a file gives them back, so that votes can be compared before and after saving."""
+        for name in ("params", "surgery", "batches"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+
+    @property
+    def title(self) -> str:
+        """Name the explainer in words: method, layer and model, as far as they are known."""
+        layer = f"at {self.layer}" if self.layer else ""
+        return " ".join(part for part in (self.method, layer, f"of {self.model}" if self.model else "") if part)
+
+    @property
+    def target_name(self) -> str:
+        return self.class_name(self.target)
+
+    def class_name(self, index: int) -> str:
+        """Name a class in words, where the model named its classes."""
+        return self.class_names.get(str(index)) or f"class {index}"
+
+    def differences(self, other: Provenance) -> list[str]:
+        """Say in words what makes the two explain by different functions. Names and batch sizes may differ.
+
+        Other devices and precisions round differently, and so are other functions; other versions of the libraries may
+        compute something else altogether. A black box is known by its name only. Surgery is compared step by step, as
+        far as both know it.
+        """
+        names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
+        pairs += [(name, self.versions.get(name), other.versions.get(name)) for name in COMPUTING]
+        mine, theirs = self.surgery or {}, other.surgery or {}
+        pairs += [(step, mine[step], theirs[step]) for step in mine if step in theirs]
+        return [f"{name} was {before!r}, now {now!r}" for name, before, now in pairs if before != now]
+
 
 KIND, VERSION = "pixelcert votes", 1
 _ARRAYS = ("ones", "zeros", "guess_ones", "predictions", "photo")
@@ -64,9 +127,9 @@ class Votes:
                 object.__setattr__(self, name, frozen)
 
     def __repr__(self) -> str:
-        source, levels = self.provenance, ", ".join(map(str, self.plan.levels))
-        what = f"{source.method} at {source.layer} of {source.model}: " if source.model else f"{source.method}: "
-        return f"Votes({what}{self.counted} of {self.plan.n} samples at σ = {self.plan.sigma:g}, levels {levels})"
+        plan, levels = self.plan, ", ".join(map(str, self.plan.levels))
+        drawn = f"{self.counted} of {plan.n} samples at σ = {plan.sigma:g}, levels {levels}"
+        return f"Votes({self.provenance.title}: {drawn})"
 
     def _check_extras(self) -> None:
         guess = min(self.plan.guess, self.counted)
@@ -97,15 +160,11 @@ class Votes:
         return self.size[0] * self.size[1]
 
     def index(self, level: float) -> int:
-        """Where `level` is in the counts."""
-        if level not in self.plan.levels:
-            raise ArgumentError(
-                f"level {level} was not sampled: choose one of {', '.join(map(str, self.plan.levels))}."
-            )
-        return self.plan.levels.index(level)
+        """Return the place of `level` in the counts."""
+        return self.plan.levels.index(self.plan.level(level))
 
     def smoothed(self, level: float) -> NDArray[np.float64]:
-        """SS, the smoothed sparsified map: the share of samples in which each pixel was in the top K %, (H, W)."""
+        """Return SS, the smoothed sparsified map: each pixel's share of samples in the top K %, (H, W)."""
         share: NDArray[np.float64] = self.ones[self.index(level)] / max(self.counted, 1)
         return share
 
@@ -127,38 +186,40 @@ class Votes:
         """Label every pixel 1, 0 or ABSTAIN; see `pixelcert.certificate.certify_votes`."""
         from .certificate import certify_votes
 
-        return certify_votes(self, tau, alpha, levels=levels, correction=correction)
+        return certify_votes(self, Criterion(tau, alpha, correction), levels)
 
     def radius_at(self, tau: float) -> float:
-        """R for every image, on the noise's grid or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
+        """Return R for every image, on the lattice or not: σ·Φ⁻¹(τ) - √d·2⁻²⁰, in the units of pixels in [0, 1]."""
         return statistics.certified_radius(statistics.radius(self.plan.sigma, tau), self.pixels, self.channels)
 
     def radius_map(self, level: float, alpha: float = ALPHA, *, joint: bool = False) -> NDArray[np.float64]:
-        """The radius within which each pixel provably keeps its majority label at `level`: (H, W), 0 for none.
+        """Return the radius within which each pixel provably keeps its majority label at `level`: (H, W), 0 for none.
 
         With probability at least 1 - alpha over the noise, every value is right, for all pixels and all τ together (2N
         hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        statistics.check_alpha(alpha)
+        Criterion(alpha=alpha)  # refuses what is no α
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)
         return statistics.certified_radius(by_count[votes], self.pixels, self.channels)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML that a notebook shows."""
         from .report.notebook import votes_html
 
         return votes_html(self)
 
     # ── Going on ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def resume(self, explainer: Any, image: Any, **settings: Any) -> Votes:
-        """Count the planned samples that are missing; see `pixelcert.sampling.resume`."""
-        from .sampling import resume
+    def resume(
+        self, explainer: Explains, image: Any, *, batch_size: int | None = None, progress: Progress | None = None
+    ) -> Votes:
+        """Count the planned samples that are missing; see `pixelcert.sampling.sample.resume`."""
+        from .sampling.sample import resume
 
-        return resume(self, explainer, image, **settings)
+        return resume(self, explainer, image, batch_size=batch_size, progress=progress)
 
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,8 +248,7 @@ class Votes:
         try:
             plan = Plan(**{**header["plan"], "levels": tuple(header["plan"]["levels"])})
             known = {field.name for field in fields(Provenance)}
-            earlier = {"compiled": False, **header["provenance"]}  # files of before networks could be compiled
-            provenance = Provenance(**{name: earlier[name] for name in known})
+            provenance = Provenance(**{name: value for name, value in header["provenance"].items() if name in known})
             return cls(plan, provenance, header["channels"], header["counted"], **counts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error

@@ -1,8 +1,8 @@
-"""Which of the paper's claims hold, as Markdown.
+"""Verdicts on the paper's claims, as Markdown.
 
     python -m studies.claims FOLDER
 
-FOLDER is where the studies were run, such as studies.
+FOLDER is the folder where the studies were run, such as studies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
 from ..evidence import OTHER_NETWORKS, Evidence, find
 from . import CLAIMS
@@ -20,7 +20,7 @@ from .judgement import Claim, Found, Part, verdict
 
 
 def report(published: Found, own: Found) -> str:
-    """Verdicts by the published rules and by ours, and below them every part of every claim with its numbers."""
+    """Return the verdicts by the published rules and by ours, then every part of every claim with its numbers."""
     judged = [(claim, _parts(claim, published), _parts(claim, own)) for claim in CLAIMS]
     lines = ["| | claim | section | published rules | our rules |", "|---|---|---|---|---|"]
     for index, (claim, theirs, ours) in enumerate(judged, 1):
@@ -32,7 +32,10 @@ def report(published: Found, own: Found) -> str:
 
 
 def _findings(published: dict[str, str], own: dict[str, str]) -> Iterator[str]:
-    """Those by our rules are told where they differ. A study may have been run by one of the rules alone."""
+    """Yield one line for each part; add our finding if it differs.
+
+    A study may have been run by only one of the two sets of rules.
+    """
     for says in published | own:
         one, other = (findings.get(says, "not tested") for findings in (published, own))
         also = "" if one == other else f" By our rules: {other}."
@@ -40,7 +43,7 @@ def _findings(published: dict[str, str], own: dict[str, str]) -> Iterator[str]:
 
 
 def _parts(claim: Claim, found: Found) -> list[Part]:
-    """What a claim says, judged; nothing where a study that it needs was not run."""
+    """Return the parts of a claim, judged, or nothing if a study that it needs was not run."""
     try:
         return list(claim.parts(found))
     except ArgumentError:
@@ -48,7 +51,7 @@ def _parts(claim: Claim, found: Found) -> list[Part]:
 
 
 def gather(folder: Path, preset: str) -> Found:
-    """The studies' means by the rules of a preset; of those that were not run there is no evidence."""
+    """Read the studies' means by the rules of a preset; a study that was not run gives no evidence."""
 
     def read(study: str, model: str = "resnet18") -> Evidence:
         return Evidence.read(find(folder, study), model, preset)

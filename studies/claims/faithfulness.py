@@ -14,19 +14,19 @@ from .wording import LAYERS, ahead, listed, measured, of_all, path, ranked, titl
 
 
 def drops(evidence: Evidence, layer: str) -> dict[str, float]:
-    """How much confidence the first deletion step takes, of pixels certified 1 at K = 5 %."""
+    """Return the confidence that each method loses in the first deletion step, at K = 5 %."""
     return {name: evidence.confidence(name, layer, None) - evidence.confidence(name, layer, 5) for name in pc.METHODS}
 
 
-@claim("5.5", "At the input LRP and RISE lose most confidence with the first deletion, and Grad-CAM least.")
+@claim("5.5", "At the input, LRP and RISE lose the most confidence with the first deletion, and Grad-CAM the least.")
 def first_deletion_at_input(found: Found) -> Iterator[Part]:
     lost = drops(found.main, "input")
-    yield Part("LRP and RISE lose most", ahead(lost, "lrp", "rise"), listed(lost, 3))
+    yield Part("LRP and RISE lose the most", ahead(lost, "lrp", "rise"), listed(lost, 3))
     least = [name for name in lost if lost[name] <= lost["grad_cam"]]
     yield Part(
-        "none less than Grad-CAM",
+        "no method loses less than Grad-CAM",
         {"": min(lost.values()) >= lost["grad_cam"]},
-        f"as little: {', '.join(map(title, least))}",
+        f"these lose as little: {', '.join(map(title, least))}",
     )
 
 
@@ -40,7 +40,7 @@ def faithful_methods_localise_best(found: Found) -> Iterator[Part]:
 
 @claim(
     "5.5",
-    "At the final layer most methods flip the prediction at the first step, and are more faithful than at the input.",
+    "At the final layer, most methods flip the prediction at the first step, and are more faithful than at the input.",
 )
 def first_deletion_at_final_layer(found: Found) -> Iterator[Part]:
     left = {name: found.main.confidence(name, "final", 5) for name in pc.METHODS}
@@ -52,10 +52,14 @@ def first_deletion_at_final_layer(found: Found) -> Iterator[Part]:
     yield Part("smaller area under the curve at the final layer", cases, f"mean {path(means, 3)}", most=True)
 
 
-@claim("5.5", "At the final layer GB and Grad lose confidence steeply although they localise like chance.")
+@claim("5.5", "At the final layer, GB and Grad lose confidence steeply although they localise like chance.")
 def constant_maps_lose_confidence(found: Found) -> Iterator[Part]:
     lost = {name: drops(found.main, "final")[name] for name in ("grad", "gb")}
-    yield Part("more than half is lost", {title(n): value > 0.5 for n, value in lost.items()}, listed(lost, 2))
+    yield Part(
+        "more than half of the confidence is lost",
+        {title(n): value > 0.5 for n, value in lost.items()},
+        listed(lost, 2),
+    )
 
 
 @claim("5.5, box", "LRP and RISE balance robustness, localisation and faithfulness best.")
@@ -70,7 +74,7 @@ def best_in_all_three(found: Found) -> Iterator[Part]:
     means = {name: fmean(own) for name, own in ranks.items()}
     told = ", ".join(f"{title(name)} {means[name]:.1f}" for name in sorted(means, key=means.__getitem__)[:5])
     cases = ahead({name: -mean for name, mean in means.items()}, "lrp", "rise")
-    yield Part("the best two mean ranks of three metrics at both layers, K = 30", cases, told)
+    yield Part("the two best mean ranks of three metrics at both layers, K = 30", cases, told)
 
 
 CLAIMS = (

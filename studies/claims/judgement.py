@@ -1,4 +1,4 @@
-"""Judgement: a claim in parts, the cases in which each part should hold, and the verdict that follows."""
+"""Judgement of claims: their parts, the cases in which each part should hold, and the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..evidence import Evidence
 
 @dataclass(frozen=True)
 class Found:
-    """The studies by the rules of one preset: ResNet-18 at the paper's σ, a part of it at all three, other networks."""
+    """Evidence by the rules of one preset.
+
+    `main` is ResNet-18 at the paper's σ, `radii` is a part of that at all three σ, `others` are the other networks.
+    """
 
     main: Evidence
     radii: Evidence
@@ -23,12 +26,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that a claim says, the cases in which it should hold, and what was measured."""
+    """Part of a claim: one statement, the cases in which it should hold, and the measured numbers."""
 
     says: str
     cases: Mapping[str, bool]
     numbers: str = ""
-    most: bool = False  # whether it is said of most cases, not of all
+    most: bool = False  # the statement is about most cases, not about all
 
     @property
     def held(self) -> int:
@@ -36,14 +39,14 @@ class Part:
 
     @property
     def holds(self) -> bool:
-        """Where there is no case to look at, nothing is confirmed."""
+        """True if the part holds in enough of its cases; a part without cases does not hold."""
         if not self.cases:
             return False
         return 2 * self.held > len(self.cases) if self.most else self.held == len(self.cases)
 
     @property
     def finding(self) -> str:
-        """In how many cases it holds, which are wrong where they are few, and the numbers."""
+        """Count of the cases that hold, names of those that fail if they are few, and the numbers."""
         if not self.cases:
             return "undefined everywhere"
         wrong = [case for case, right in self.cases.items() if not right]
@@ -55,7 +58,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in our words, where it stands, and the rule that decides about it."""
+    """Sentence of the paper in our words, its section, and the rule that judges it."""
 
     where: str
     says: str
@@ -63,12 +66,15 @@ class Claim:
 
 
 def claim(where: str, says: str) -> Callable[[Callable[[Found], Iterable[Part]]], Claim]:
-    """Make a claim of the rule that follows."""
+    """Turn the decorated rule into a claim."""
     return lambda parts: Claim(where, says, parts)
 
 
 def verdict(parts: Sequence[Part]) -> str:
-    """Confirmed: every part holds. Not: none does, not even in half of its cases. Partly: everything between."""
+    """Return the verdict on the parts of a claim.
+
+    Confirmed: every part holds. Not: none holds, not even in half of its cases. Partly: everything between.
+    """
     if not parts:
         return "not tested"
     if all(part.holds for part in parts):

@@ -1,4 +1,4 @@
-"""Section 5.3: whether certified pixels lie in the right cell of a grid."""
+"""Section 5.3: certified pixels in the right cell of a grid."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..evidence import RANDOM
 from .judgement import Found, Part, claim
 from .wording import (
     ACTIVATION,
+    AT,
     BACKPROPAGATION,
     CELLS,
     CONSTANT,
@@ -39,7 +40,7 @@ def radius_raises_variance(found: Found) -> Iterator[Part]:
     spreads = {cell: [spread(*cell, sigma=sigma) for sigma in SIGMAS] for cell in CELLS}
     known = {cell: values for cell, values in spreads.items() if not any(map(math.isnan, values))}
     yield Part(
-        "larger at σ = 0.33 than at 0.15",
+        "larger spread at σ = 0.33 than at 0.15",
         {cell_name(cell): values[-1] > values[0] for cell, values in known.items()},
         f"mean {path((fmean(values[index] for values in known.values()) for index in range(3)), 3)}",
         most=True,
@@ -50,7 +51,7 @@ def radius_raises_variance(found: Found) -> Iterator[Part]:
             name: mean.spread for name, mean in means.items() if mean.spread is not None and mean.defined == mean.count
         }
         steady = ahead({name: -spread for name, spread in whole.items()}, "rise")
-        yield Part(f"RISE least at the {layer}, of methods with a score on every grid", steady, listed(whole, 3))
+        yield Part(f"RISE varies least {AT[layer]}, among methods with a score on every grid", steady, listed(whole, 3))
 
 
 @claim("5.3", "Activation methods localise worse than chance at the input.")
@@ -67,7 +68,7 @@ def almost_perfect_at_small_level(found: Found) -> Iterator[Part]:
     for layer in LAYERS:
         places = of_all(found.main.localisation, layer, ("lrp", "rise", "occlusion"), level=10)
         cases = {title(name): place >= NEAR_PERFECT for name, place in places.items()}
-        yield Part(f"at least 0.9 at the {layer}", cases, listed(places, 3))
+        yield Part(f"at least 0.9 {AT[layer]}", cases, listed(places, 3))
 
 
 @claim("5.3", "Perturbation methods localise best as R grows or K shrinks, at both layers.")
@@ -82,10 +83,12 @@ def perturbation_localises_best(found: Found) -> Iterator[Part]:
                 for family, names in FAMILIES.items()
             }
             told = ", ".join(f"{family} {mean:.2f}" for family, mean in means.items())
-            yield Part(f"{says}, {layer}", {"": max(means, key=means.__getitem__) == "perturbation"}, told)
+            yield Part(f"{says}, {AT[layer]}", {"": max(means, key=means.__getitem__) == "perturbation"}, told)
 
 
-@claim("5.3", "Of backpropagation at the input Grad localises best, then IxG, IntGrad and LRP, and GB worst.")
+@claim(
+    "5.3", "Among backpropagation methods at the input, Grad localises best, then IxG, IntGrad and LRP, and GB worst."
+)
 def order_of_backpropagation(found: Found) -> Iterator[Part]:
     places = of_all(found.main.localisation, "input", BACKPROPAGATION)
     yield Part("Grad first", ahead(places, "grad"), listed(places, 2))
@@ -94,7 +97,7 @@ def order_of_backpropagation(found: Found) -> Iterator[Part]:
     yield Part("IxG, IntGrad, LRP in this order", {"": falls(between)})
 
 
-@claim("5.3", "At the final layer Grad and GB certify much and localise like chance.")
+@claim("5.3", "At the final layer, Grad and GB certify much and localise like chance.")
 def constant_maps_localise_like_chance(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "final", ("grad", "gb"))
     places = of_all(found.main.localisation, "final", ("grad", "gb"))
@@ -104,7 +107,8 @@ def constant_maps_localise_like_chance(found: Found) -> Iterator[Part]:
 
 
 @claim(
-    "5.3", "At the final layer a larger R brings activation methods below chance, except CAM and Grad-CAM, the best."
+    "5.3",
+    "At the final layer, a larger R brings activation methods below chance, except CAM and Grad-CAM, which are best.",
 )
 def radius_below_chance(found: Found) -> Iterator[Part]:
     places = of_all(found.radii.localisation, "final", ACTIVATION, sigma=0.33)
@@ -113,7 +117,10 @@ def radius_below_chance(found: Found) -> Iterator[Part]:
     yield Part("CAM and Grad-CAM first", ahead(places, "cam", "grad_cam"))
 
 
-@claim("5.3", "At the final layer a smaller K localises better; CAM and Grad-CAM are almost perfect at K = 10 %.")
+@claim(
+    "5.3",
+    "At the final layer, methods localise better at a smaller K; CAM and Grad-CAM are almost perfect at K = 10 %.",
+)
 def level_sharpens_final_layer(found: Found) -> Iterator[Part]:
     names = [name for name in pc.METHODS if (name, "final") not in CONSTANT]
     wide, narrow = (of_all(found.main.localisation, "final", names, level=level) for level in (50, 10))
@@ -123,7 +130,7 @@ def level_sharpens_final_layer(found: Found) -> Iterator[Part]:
     yield Part("CAM and Grad-CAM at least 0.9", best, listed({name: narrow[name] for name in ("cam", "grad_cam")}, 2))
 
 
-@claim("5.3", "RISE and Occlusion localise about equally at both layers.")
+@claim("5.3", "RISE and Occlusion localise about equally well at both layers.")
 def perturbation_methods_alike(found: Found) -> Iterator[Part]:
     for level in (50, 10):
         places = {layer: of_all(found.main.localisation, layer, PERTURBATION, level=level) for layer in LAYERS}
@@ -134,7 +141,7 @@ def perturbation_methods_alike(found: Found) -> Iterator[Part]:
         )
 
 
-@claim("5.3", "At the input RISE and Occlusion localise better as K shrinks, and RISE is almost perfect at K = 10 %.")
+@claim("5.3", "At the input, RISE and Occlusion localise better as K shrinks, and RISE is almost perfect at K = 10 %.")
 def level_sharpens_perturbation(found: Found) -> Iterator[Part]:
     places = {name: [found.main.localisation(name, "input", level=k) for k in (50, 30, 10)] for name in PERTURBATION}
     told = "; ".join(f"{title(name)} {path(values, 2)}" for name, values in places.items())
@@ -143,7 +150,8 @@ def level_sharpens_perturbation(found: Found) -> Iterator[Part]:
 
 
 @claim(
-    "5.3, box", "LRP, RISE and Occlusion localise best across settings; at the final layer all but Grad and GB do well."
+    "5.3, box",
+    "LRP, RISE and Occlusion localise best across settings; at the final layer, all but Grad and GB do well.",
 )
 def localise_best(found: Found) -> Iterator[Part]:
     for level in (50, 30, 10):

@@ -1,6 +1,6 @@
-"""Appendix B and section 5.4: what holds on every network. The last claims are of networks that were not run.
+"""Appendix B and section 5.4: claims about every network.
 
-Each network is judged by the methods that were measured of it.
+Each network is judged by the methods that were measured on it. The last two claims need networks that were not run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .wording import (
 LEVELS = (50, 30, 10)
 
 
-@claim("B", "On every other network too a larger R certifies less.")
+@claim("B", "A larger R certifies less on every other network, too.")
 def radius_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.others.items():
         shares = {}
@@ -44,20 +44,22 @@ def radius_on_every_network(found: Found) -> Iterator[Part]:
         if shares:
             means = path(map(fmean, zip(*shares.values(), strict=True)))
             cases = {cell_name(cell): falls(values) for cell, values in shares.items()}
-            yield Part(f"{network}: %certified falls from σ to σ", cases, f"mean {means} %", most=True)
+            yield Part(f"{network}: %certified falls with each larger σ", cases, f"mean {means} %", most=True)
 
 
-@claim("B", "On every network a smaller K certifies fewer pixels as 1.")
+@claim("B", "On every network, a smaller K certifies fewer pixels as 1.")
 def level_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
         cases: dict[str, bool] = {}
         for name, layer in VARYING:
             wide, narrow = (measured(of.ones, layer, (name,), level=level) for level in (50, 10))
             cases |= {cell_name((name, layer)): narrow[name] < wide[name] for _ in wide}
-        yield Part(f"{network}: fewer at K = 10 than at 50", cases)
+        yield Part(f"{network}: fewer pixels certified 1 at K = 10 than at 50", cases)
 
 
-@claim("B", "On every network LRP and RISE are the most robust at the input, and certify most pixels as 1 at every K.")
+@claim(
+    "B", "On every network, LRP and RISE are the most robust at the input, and certify the most pixels as 1 at every K."
+)
 def most_robust_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
         shares = measured(of.certified, "input")
@@ -68,7 +70,7 @@ def most_robust_on_every_network(found: Found) -> Iterator[Part]:
         yield Part(f"{network}: first in pixels certified 1", cases, told)
 
 
-@claim("B", "On every convolutional network Grad and GB are the most robust at the final layer, and localise poorly.")
+@claim("B", "On every convolutional network, Grad and GB are the most robust at the final layer, and localise poorly.")
 def constant_maps_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
         shares = measured(of.certified, "final")
@@ -78,7 +80,11 @@ def constant_maps_on_every_network(found: Found) -> Iterator[Part]:
         yield Part(f"{network}: Certified GridPG not above 0.3", poor, listed(places, 2))
 
 
-@claim("B", "At the input backpropagation and perturbation localise on every network but VGG-11, activation on none.")
+@claim(
+    "B",
+    "At the input, backpropagation and perturbation methods localise on every network but VGG-11, and activation "
+    "methods on none.",
+)
 def localised_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
         places = measured(of.localisation, "input")
@@ -86,13 +92,13 @@ def localised_on_every_network(found: Found) -> Iterator[Part]:
         able = {title(name): known[name] > RANDOM for name in (*BACKPROPAGATION, *PERTURBATION) if name in known}
         unable = {title(name): known[name] < RANDOM for name in ACTIVATION if name in known}
         yield Part(f"{network}: backpropagation and perturbation above 0.25", able, listed(places, 2))
-        yield Part(f"{network}: activation below", unable)
+        yield Part(f"{network}: activation below 0.25", unable)
 
 
 @claim(
     "B",
-    "On every network the final layer generally localises better than the input, activation and perturbation most, "
-    "except Grad and GB.",
+    "On every network, the final layer generally localises better than the input, except for Grad and GB, and most "
+    "of all for activation and perturbation methods.",
 )
 def final_layer_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
@@ -105,36 +111,36 @@ def final_layer_on_every_network(found: Found) -> Iterator[Part]:
         told = ", ".join(f"{family} {mean:.2f}" for family, mean in means.items())
         least = means.pop("backpropagation", math.inf)
         more = {family: mean > least for family, mean in means.items()}
-        yield Part(f"{network}, K = 50: more so than backpropagation", more, told)
+        yield Part(f"{network}, K = 50: gains more than backpropagation", more, told)
 
 
 def _gains(of: Evidence, level: float) -> dict[str, float]:
-    """What Certified GridPG gains from the input to the final layer, where it is defined at both."""
+    """Return the gain in Certified GridPG from the input to the final layer, where it is defined at both."""
     names = [name for name, layer in VARYING if layer == "final"]
     near, far = (measured(of.localisation, layer, names, level=level) for layer in ("final", "input"))
     gains = {name: near[name] - far[name] for name in near.keys() & far.keys()}
     return {name: gains[name] for name in names if name in gains and not math.isnan(gains[name])}
 
 
-@claim("5.4", "On every network RISE and LRP have the best trade-off at the input.")
+@claim("5.4", "On every network, RISE and LRP have the best trade-off at the input.")
 def best_balance_on_every_network(found: Found) -> Iterator[Part]:
     for network, of in found.networks.items():
         places = measured(of.localisation, "input", level=30)
         balances = {name: balance(of, name, "input") for name in pc.METHODS if name in places}
         if {"rise", "lrp"} <= set(balances):
             cases = ahead(balances, "rise", "lrp")
-            yield Part(f"{network}: first two by the harmonic mean, K = 30", cases, listed(balances, 2, 4))
+            yield Part(f"{network}: the first two by the harmonic mean, K = 30", cases, listed(balances, 2, 4))
 
 
 @claim(
     "B, 5.4",
-    "On ViT-B/16 gradients certify little, RISE alone stays robust and localised, and activation methods fail.",
+    "On ViT-B/16, gradients certify little, only RISE stays robust and localised, and activation methods fail.",
 )
 def vision_transformer(found: Found) -> Iterator[Part]:
     yield from ()
 
 
-@claim("B", "On VGG-11 no method localises well at the input.")
+@claim("B", "On VGG-11, no method localises well at the input.")
 def vgg(found: Found) -> Iterator[Part]:
     yield from ()
 

@@ -1,4 +1,4 @@
-"""Appendices E and G: what the paper sees in its pictures, in numbers."""
+"""Appendices E and G: claims about the paper's pictures, in numbers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..evidence import RANDOM
 from .judgement import Found, Part, claim
 from .wording import ACTIVATION, BACKPROPAGATION, SIGMAS, VARYING, ahead, cell_name, listed, of_all, path, title
 
-# Where the paper shows each method: those that are about pixels at the input, those of activations at the final layer.
+# The paper shows activation methods at the final layer, and all others at the input.
 SHOWN = tuple((name, "final" if name in ACTIVATION else "input") for name in pc.METHODS)
 
 
-@claim("E", "At the input of the backpropagation methods only LRP, Grad and GB certify pixels as 1 at any R.")
+@claim("E", "At the input, only LRP, Grad and GB of the backpropagation methods certify pixels as 1 at any R.")
 def who_certifies_ones(found: Found) -> Iterator[Part]:
     shares = {name: [found.radii.ones(name, "input", sigma=sigma) for sigma in SIGMAS] for name in BACKPROPAGATION}
     told = "; ".join(f"{title(name)} {path(values, 2)} %" for name, values in shares.items())
     silent = {title(name): max(shares[name]) < 0.25 for name in ("ixg", "intgrad")}
     yield Part("IxG and IntGrad below 0.25 % of the pixels, K = 50", silent, told)
     cases = {title(name): min(shares[name]) >= 0.25 for name in ("lrp", "grad", "gb")}
-    yield Part("LRP, Grad and GB above", cases)
+    yield Part("LRP, Grad and GB at least 0.25 %", cases)
 
 
-@claim("E", "A larger R certifies fewer pixels as 1, of all methods.")
+@claim("E", "A larger R certifies fewer pixels as 1, for all methods.")
 def radius_costs_ones(found: Found) -> Iterator[Part]:
     shares = {(name, layer): [found.radii.ones(name, layer, sigma=s) for s in SIGMAS] for name, layer in SHOWN}
     cases = {cell_name(cell): values[-1] < values[0] for cell, values in shares.items()}
@@ -43,14 +43,17 @@ def maps_kept_as_radius_grows(found: Found) -> Iterator[Part]:
     yield Part("at σ = 0.33 more than half of the pixels certified 1 at 0.15", cases, told)
 
 
-@claim("G", "Of backpropagation on grids at the input LRP localises best, followed by Grad.")
+@claim("G", "Among backpropagation methods on grids at the input, LRP localises best, followed by Grad.")
 def lrp_then_grad_on_grids(found: Found) -> Iterator[Part]:
     places = of_all(found.main.localisation, "input", BACKPROPAGATION)
     yield Part("LRP first", ahead(places, "lrp"), listed(places, 2))
     yield Part("Grad next", ahead({name: place for name, place in places.items() if name != "lrp"}, "grad"))
 
 
-@claim("G", "On grids at the input IxG and IntGrad certify very few pixels as 1, and GB those of every cell alike.")
+@claim(
+    "G",
+    "On grids at the input, IxG and IntGrad certify very few pixels as 1, and GB certifies pixels of every cell alike.",
+)
 def few_or_everywhere_on_grids(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.ones, "input", ("ixg", "intgrad"), scene="grid")
     yield Part("below 1 %", {title(name): share < 1 for name, share in shares.items()}, listed(shares, 2) + " %")
@@ -58,7 +61,7 @@ def few_or_everywhere_on_grids(found: Found) -> Iterator[Part]:
     yield Part("GB within 0.1 of 0.25 in Certified GridPG", {"": abs(place - RANDOM) < 0.1}, f"{place:.2f}")
 
 
-@claim("G", "At the input activation methods abstain from almost the whole grid.")
+@claim("G", "At the input, activation methods abstain on almost the whole grid.")
 def activation_abstains_on_grids(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "input", ACTIVATION, scene="grid")
     yield Part(
@@ -66,7 +69,7 @@ def activation_abstains_on_grids(found: Found) -> Iterator[Part]:
     )
 
 
-@claim("G", "At the final layer Grad and GB certify every pixel as 0.")
+@claim("G", "At the final layer, Grad and GB certify every pixel as 0.")
 def constant_maps_certify_zeros(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.zeros, "final", ("grad", "gb"), scene="grid")
     yield Part("above 99 %", {title(name): share > 99 for name, share in shares.items()}, listed(shares) + " %")

@@ -1,4 +1,4 @@
-"""Section 5.2: how much is certified."""
+"""Section 5.2: the share of certified pixels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pixelcert as pc
 from .judgement import Found, Part, claim
 from .wording import (
     ACTIVATION,
+    AT,
     BACKPROPAGATION,
     CELLS,
     CONSTANT,
@@ -28,12 +29,14 @@ from .wording import (
 )
 
 
-@claim("5.2", "A larger R, by a larger σ, lowers %certified of most methods, except Grad and GB at the final layer.")
+@claim(
+    "5.2", "A larger R, through a larger σ, lowers %certified of most methods, except Grad and GB at the final layer."
+)
 def radius_lowers_share(found: Found) -> Iterator[Part]:
     shares = {cell: [found.radii.certified(*cell, sigma=sigma) for sigma in SIGMAS] for cell in CELLS}
     means = [fmean(shares[cell][index] for cell in VARYING) for index in range(len(SIGMAS))]
     yield Part(
-        "%certified falls from σ to σ",
+        "%certified falls with each larger σ",
         {cell_name(cell): falls(shares[cell]) for cell in VARYING},
         f"mean {path(means)} %",
         most=True,
@@ -50,7 +53,7 @@ def level_moves_ones_to_zeros(found: Found) -> Iterator[Part]:
     levels = (50, 30, 10)
     ones = {cell: [found.main.ones(*cell, level=level) for level in levels] for cell in VARYING}
     zeros = {cell: [found.main.zeros(*cell, level=level) for level in levels] for cell in VARYING}
-    for says, shares, sign in (("fewer 1 at K = 10 than at 50", ones, 1), ("more 0", zeros, -1)):
+    for says, shares, sign in (("fewer certified 1 at K = 10 than at 50", ones, 1), ("more certified 0", zeros, -1)):
         yield Part(
             says,
             {cell_name(cell): sign * values[0] > sign * values[-1] for cell, values in shares.items()},
@@ -58,7 +61,7 @@ def level_moves_ones_to_zeros(found: Found) -> Iterator[Part]:
         )
 
 
-@claim("5.2", "At the final layer methods certify more pixels as 1 than at the input.")
+@claim("5.2", "Methods certify more pixels as 1 at the final layer than at the input.")
 def final_layer_has_more_ones(found: Found) -> Iterator[Part]:
     at = {layer: of_all(found.main.ones, layer) for layer in LAYERS}
     yield Part(
@@ -69,20 +72,23 @@ def final_layer_has_more_ones(found: Found) -> Iterator[Part]:
     )
 
 
-@claim("5.2", "LRP is the most robust backpropagation method at the input, and second of all after RISE.")
+@claim("5.2", "LRP is the most robust backpropagation method at the input, and the second of all after RISE.")
 def lrp_second_to_rise(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "input")
     yield Part("RISE first", ahead(shares, "rise"), listed(shares) + " %")
     yield Part("LRP next", ahead({name: share for name, share in shares.items() if name != "rise"}, "lrp"))
 
 
-@claim("5.2", "The other backpropagation methods certify about nothing at the input.")
+@claim("5.2", "The other backpropagation methods certify almost nothing at the input.")
 def other_backpropagation_certifies_nothing(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "input", [name for name in BACKPROPAGATION if name != "lrp"])
     yield Part("below 5 %", {title(name): share < 5 for name, share in shares.items()}, listed(shares) + " %")
 
 
-@claim("5.2", "At the final layer activation methods certify more than backpropagation as R grows, except Grad and GB.")
+@claim(
+    "5.2",
+    "At the final layer, activation methods certify more than backpropagation as R grows, except for Grad and GB.",
+)
 def activation_above_backpropagation(found: Found) -> Iterator[Part]:
     for sigma in SIGMAS[1:]:
         shares = of_all(found.radii.certified, "final", sigma=sigma)
@@ -94,7 +100,7 @@ def activation_above_backpropagation(found: Found) -> Iterator[Part]:
         )
 
 
-@claim("5.2", "At the final layer Grad-CAM++ and Layer-CAM certify more than the other activation methods.")
+@claim("5.2", "At the final layer, Grad-CAM++ and Layer-CAM certify more than the other activation methods.")
 def best_of_activation(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "final", ACTIVATION)
     others = max(share for name, share in shares.items() if name not in ("grad_cam_pp", "layer_cam"))
@@ -112,13 +118,13 @@ def rise_first_at_every_radius(found: Found) -> Iterator[Part]:
     )
 
 
-@claim("5.2", "RISE certifies much at both layers, Occlusion at the final layer alone.")
+@claim("5.2", "RISE certifies much at both layers, Occlusion only at the final layer.")
 def occlusion_at_final_layer_alone(found: Found) -> Iterator[Part]:
     shares = {layer: of_all(found.main.certified, layer) for layer in LAYERS}
     above = {name: [shares[at][name] > median(shares[at].values()) for at in LAYERS] for name in PERTURBATION}
     for says, name, expected in (
-        ("RISE above the median of the methods at both", "rise", (True, True)),
-        ("Occlusion at the final layer alone", "occlusion", (False, True)),
+        ("RISE above the median of the methods at both layers", "rise", (True, True)),
+        ("Occlusion above it only at the final layer", "occlusion", (False, True)),
     ):
         cases = {layer: here == wanted for layer, here, wanted in zip(LAYERS, above[name], expected, strict=True)}
         yield Part(says, cases, path(shares[layer][name] for layer in LAYERS) + " %")
@@ -133,8 +139,8 @@ def most_robust(found: Found) -> Iterator[Part]:
         for sigma, level in product(SIGMAS, (50, 30, 10)):
             shares = of_all(found.radii.certified, layer, names, sigma=sigma, level=level)
             cases[f"σ = {sigma}, K = {level}"] = all(ahead(shares, "rise", "lrp").values())
-        exceptions = ", but for Grad and GB" if len(names) < len(pc.METHODS) else ""
-        yield Part(f"RISE and LRP first at the {layer}{exceptions}", cases)
+        exceptions = ", except for Grad and GB" if len(names) < len(pc.METHODS) else ""
+        yield Part(f"RISE and LRP first {AT[layer]}{exceptions}", cases)
     at = {layer: of_all(found.main.certified, layer) for layer in LAYERS}
     yield Part(
         "more at the final layer",

@@ -32,16 +32,16 @@ def tau_lowers_share(found: Found) -> Iterator[Part]:
     cases = {cell_name(cell): shares[cell][-1] < shares[cell][0] for cell in VARYING}
     yield Part("less at τ = 0.8 than at 0.6", cases, f"mean {path(means)} %")
     cases = {cell_name(cell): max(shares[cell]) - min(shares[cell]) <= 1 for cell in sorted(CONSTANT)}
-    yield Part("Grad and GB at the final layer stay", cases)
+    yield Part("Grad and GB at the final layer stay within a point", cases)
 
 
-@claim("C", "At τ = 0.95 nothing is certified with 100 samples.")
+@claim("C", "At τ = 0.95, nothing is certified with 100 samples.")
 def nothing_at_highest_tau(found: Found) -> Iterator[Part]:
     shares = {cell: found.main.certified(*cell, tau=0.95) for cell in CELLS}
-    yield Part("0 %", {cell_name(cell): share == 0 for cell, share in shares.items()})
+    yield Part("0 % certified", {cell_name(cell): share == 0 for cell, share in shares.items()})
 
 
-@claim("C", "From τ = 0.6 to 0.75 all methods localise better, except activation methods at the input.")
+@claim("C", "From τ = 0.6 to 0.75, all methods localise better, except activation methods at the input.")
 def tau_sharpens(found: Found) -> Iterator[Part]:
     cells = [cell for cell in VARYING if not (cell[0] in ACTIVATION and cell[1] == "input")]
     loose, strict = ({cell: found.main.localisation(*cell, tau=tau) for cell in cells} for tau in (0.6, 0.75))
@@ -51,13 +51,13 @@ def tau_sharpens(found: Found) -> Iterator[Part]:
     yield Part("higher Certified GridPG at 0.75", cases, f"mean {path(means, 3)}")
 
 
-@claim("D", "At the input LRP does best in GridPG and Certified GridPG together.")
+@claim("D", "At the input, LRP does best in GridPG and Certified GridPG together.")
 def lrp_best_in_both(found: Found) -> Iterator[Part]:
     both = {name: min(found.main.grid_pg(name, "input"), found.main.localisation(name, "input")) for name in pc.METHODS}
-    yield Part("the highest of the lower of the two", ahead(both, "lrp"), listed(both, 2, 5))
+    yield Part("highest by the lower of the two scores", ahead(both, "lrp"), listed(both, 2, 5))
 
 
-@claim("D", "At the input backpropagation and activation methods localise better when certified.")
+@claim("D", "At the input, backpropagation and activation methods localise better when certified.")
 def certified_localises_better_at_input(found: Found) -> Iterator[Part]:
     gains = {
         name: found.main.localisation(name, "input") - found.main.grid_pg(name, "input")
@@ -67,7 +67,7 @@ def certified_localises_better_at_input(found: Found) -> Iterator[Part]:
     yield Part("Certified GridPG above GridPG", cases, listed(gains, 2))
 
 
-@claim("D", "At the final layer RISE alone localises better when certified, and all others stay about equal.")
+@claim("D", "At the final layer, only RISE localises better when certified, and all others stay about equal.")
 def rise_alone_gains_at_final_layer(found: Found) -> Iterator[Part]:
     gains = {
         name: found.main.localisation(name, "final") - found.main.grid_pg(name, "final")
@@ -79,14 +79,14 @@ def rise_alone_gains_at_final_layer(found: Found) -> Iterator[Part]:
     yield Part("the others stay within 0.05", others)
 
 
-@claim("D", "At the final layer Grad-CAM is the best in both.")
+@claim("D", "At the final layer, Grad-CAM is the best in both GridPG and Certified GridPG.")
 def grad_cam_best_in_both(found: Found) -> Iterator[Part]:
     scores = {
         "GridPG": of_all(found.main.grid_pg, "final"),
         "Certified GridPG": of_all(found.main.localisation, "final"),
     }
     cases = {name: all(ahead(of, "grad_cam").values()) for name, of in scores.items()}
-    yield Part("first", cases, "; ".join(f"{name}: {listed(of, 2, 4)}" for name, of in scores.items()))
+    yield Part("Grad-CAM first", cases, "; ".join(f"{name}: {listed(of, 2, 4)}" for name, of in scores.items()))
 
 
 CLAIMS = (

@@ -29,13 +29,13 @@ from .wording import (
 def best_balance_at_input(found: Found) -> Iterator[Part]:
     balances = {name: balance(found.main, name, "input") for name in pc.METHODS}
     yield Part(
-        "first two by the harmonic mean of %certified and Certified GridPG, K = 30",
+        "the first two by the harmonic mean of %certified and Certified GridPG, K = 30",
         ahead(balances, "rise", "lrp"),
         listed(balances, 2, 5),
     )
 
 
-@claim("5.4", "At the input Grad, GB and IntGrad localise best and certify almost nothing.")
+@claim("5.4", "At the input, Grad, GB and IntGrad localise best and certify almost nothing.")
 def localised_but_fragile(found: Found) -> Iterator[Part]:
     names = ("grad", "gb", "intgrad")
     for network, of in found.networks.items():
@@ -47,7 +47,7 @@ def localised_but_fragile(found: Found) -> Iterator[Part]:
             yield Part(f"{network}: certified below 5 %", small, listed(shares) + " %")
 
 
-@claim("5.4", "Activation methods do badly in both at the input.")
+@claim("5.4", "Activation methods do badly in robustness and localisation at the input.")
 def activation_bad_in_both(found: Found) -> Iterator[Part]:
     shares = of_all(found.main.certified, "input", level=30)
     places = of_all(found.main.localisation, "input", level=30)
@@ -60,8 +60,8 @@ def activation_bad_in_both(found: Found) -> Iterator[Part]:
 
 @claim(
     "5.4",
-    "At the final layer RISE balances best, beside Occlusion and activation; Grad and GB are the most robust and "
-    "localise like chance.",
+    "At the final layer, RISE balances best, beside Occlusion and activation methods; Grad and GB are the most robust "
+    "and localise like chance.",
 )
 def best_balance_at_final_layer(found: Found) -> Iterator[Part]:
     balances = {name: balance(found.main, name, "final") for name in pc.METHODS}

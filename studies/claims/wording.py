@@ -1,4 +1,4 @@
-"""The methods, layers and noise levels that claims are about, and how values of methods are ordered and told."""
+"""Methods, layers and noise levels of the claims, and functions that order and print their values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from itertools import pairwise, product
 from typing import Any
 
 import pixelcert as pc
-from pixelcert.errors import ArgumentError
+from pixelcert.basics.messages import ArgumentError
 
 from ..evidence import Evidence
 
 LAYERS = ("input", "final")
+AT = {"input": "at the input", "final": "at the final layer"}
 SIGMAS = (0.15, 0.25, 0.33)
 FAMILIES = {
     family: tuple(name for name, method in pc.METHODS.items() if method.family == family)
@@ -21,7 +22,7 @@ FAMILIES = {
 }
 BACKPROPAGATION, ACTIVATION, PERTURBATION = FAMILIES.values()
 CELLS = tuple(product(pc.METHODS, LAYERS))
-CONSTANT = (("gb", "final"), ("grad", "final"))  # the same everywhere, since average pooling follows the layer
+CONSTANT = (("gb", "final"), ("grad", "final"))  # constant maps, because average pooling follows the layer
 VARYING = tuple(cell for cell in CELLS if cell not in CONSTANT)
 NEAR_PERFECT = 0.9
 
@@ -29,14 +30,14 @@ NEAR_PERFECT = 0.9
 def of_all(
     measure: Callable[..., float], layer: str, methods: Iterable[str] = tuple(pc.METHODS), **at: Any
 ) -> dict[str, float]:
-    """A measure of each method."""
+    """Return a measure of each method."""
     return {name: measure(name, layer, **at) for name in methods}
 
 
 def measured(
     measure: Callable[..., float], layer: str, methods: Iterable[str] = tuple(pc.METHODS), **at: Any
 ) -> dict[str, float]:
-    """A measure of each method of which it was taken."""
+    """Return a measure of each method that has it."""
     found = {}
     for name in methods:
         with suppress(ArgumentError):
@@ -45,7 +46,7 @@ def measured(
 
 
 def balance(evidence: Evidence, method: str, layer: str, level: float = 30) -> float:
-    """The harmonic mean of the certified share and of Certified GridPG: high where both are."""
+    """Return the harmonic mean of the certified share and of Certified GridPG: high where both are high."""
     share, place = (of(method, layer, level=level) for of in (evidence.certified, evidence.localisation))
     if math.isnan(place) or share + place == 0:
         return 0.0
@@ -53,13 +54,13 @@ def balance(evidence: Evidence, method: str, layer: str, level: float = 30) -> f
 
 
 def ahead(values: Mapping[str, float], *names: str) -> dict[str, bool]:
-    """For each of these methods, whether its value is above those of all others."""
+    """Map each of these methods to True if its value is above those of all other methods."""
     others = max((_worth(value) for name, value in values.items() if name not in names), default=-math.inf)
     return {title(name): _worth(values[name]) > others for name in names}
 
 
 def ranked(values: Mapping[str, float]) -> list[str]:
-    """Methods from the highest value to the lowest; what is undefined comes last."""
+    """Sort methods from the highest value to the lowest; undefined values come last."""
     return sorted(values, key=lambda name: _worth(values[name]), reverse=True)
 
 
@@ -68,7 +69,7 @@ def _worth(value: float) -> float:
 
 
 def falls(values: Sequence[float]) -> bool:
-    """Whether each value is below the one before."""
+    """Return True if each value is below the one before."""
     return all(later < earlier for earlier, later in pairwise(values))
 
 
@@ -84,12 +85,12 @@ def cell_name(cell: tuple[str, str]) -> str:
 
 
 def listed(values: Mapping[str, float], digits: int = 1, first: int = 12) -> str:
-    """Methods with their values, the highest first."""
+    """List methods with their values, the highest first."""
     return ", ".join(f"{title(name)} {number(values[name], digits)}" for name in ranked(values)[:first])
 
 
 def path(values: Iterable[float], digits: int = 1) -> str:
-    """Values one after the other, as something changes."""
+    """Join values by arrows, in the order in which something changes."""
     return " → ".join(number(value, digits) for value in values)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..errors import ArgumentError, ExplainerError
+from ..basics.files import plain
+from ..basics.messages import ArgumentError, ExplainerError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, inputs_of, logits_of
-from .settings import layer_names, own_settings, plain
+from .adapted import Adapted, inputs_of, layer_names, logits_of, own_settings
 
 _GIVEN = ("inputs", "target")  # by pixelcert, for every noisy image
 _MIXING = ("FeaturePermutation", "LayerFeaturePermutation")

@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..errors import ArgumentError
+from ..basics.files import plain
+from ..basics.messages import ArgumentError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, check_model, inputs_of
-from .settings import own_settings, plain
+from .adapted import Adapted, check_model, inputs_of, own_settings
 
 
 def from_zennit(explanation: Any, model: Classifier, *, name: str | None = None, seed: int = 0) -> Adapted:

@@ -14,25 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import statistics
-from ..certificate import ABSTAIN, Certificate
-from ..errors import ArgumentError
-from ..explainer import Explainer, channels_of, describe, device_of
+from ..basics.messages import ArgumentError, Progress
+from ..certificate import Certificate
+from ..explainer import Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import check_image, image_hash
 from ..noise import snap
-from ..plan import ALPHA, TAU
-from ..progress import Progress
-from ..sampling import Subject, sample_each
-from ..statistics import Correction
-from ..tuning import Precision
+from ..plan import ABSTAIN, ALPHA, TAU, Correction
+from ..sampling.sample import Subject, sample_each
 from ..votes import Votes
-from .aim import Aim
-from .ball import Ball
-from .choice import check_pixel, choose_level
-from .effort import Effort
-from .gradients import Gradient, Pathwise, Stein, reach_of
+from .aim import Aim, check_pixel, choose_level
+from .descent import Ball, Effort, descend
+from .gradients import Gradient, Pathwise, Stein, Surrogate, reach_of, surrogate_of
 from .outcome import Attempt, Outcome, Pixel, labels_before
-from .pgd import descend
-from .surrogate import Surrogate, surrogate_of
 
 MULTIPLES = (1, 2, 4, 8)  # of the certified radius
 _BELOW = 0.999  # what is within a radius: a certificate promises nothing on the sphere itself
@@ -40,7 +33,7 @@ _BELOW = 0.999  # what is within a radius: a certificate promises nothing on the
 
 def attack(
     votes: Votes,
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     *,
     tau: float = TAU,
@@ -54,7 +47,7 @@ def attack(
 
 def attack_certificate(
     certificate: Certificate,
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     *,
     level: float | None = None,
@@ -77,28 +70,29 @@ def attack_certificate(
         progress: called with (noisy copies explained, planned) as they are done.
         effort: steps, draws, samples, gradient, seed and batch_size, those of `Effort`.
     """
-    campaign = prepare(certificate, explainer, image, level=level, pixel=pixel, radii=radii, **effort)
+    campaign = prepare(certificate, explainer, image, level=level, pixel=pixel, radii=radii, effort=Effort(**effort))
     return campaign.run(progress or (lambda done, planned: None))
 
 
 def prepare(
     certificate: Certificate,
-    explainer: Explainer,
+    explainer: Explains,
     image: Tensor | NDArray[np.floating],
     *,
     level: float | None = None,
     pixel: Pixel | None = None,
     radii: Sequence[float] | None = None,
-    **effort: Any,
+    effort: Effort,
 ) -> Campaign:
     """The attacks that `attack_certificate` makes, checked and not begun."""
+    explainer = as_explainer(explainer)
     campaign = Campaign(
         certificate,
         choose_level(certificate, level),
         explainer,
         _check_same(certificate.votes, explainer, image),
         _check_radii(certificate, radii),
-        Effort(**effort),
+        effort,
         check_pixel(certificate, pixel),
     )
     campaign.check()
@@ -126,7 +120,7 @@ def _check_radii(certificate: Certificate, radii: Sequence[float] | None) -> tup
 
 def _check_same(votes: Votes, explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
     """`image` on the noise's grid and the explainer's device; refused if it or the explainer is not the votes' own."""
-    checked = check_image(image, channels_of(explainer))
+    checked = check_image(image, explainer.model.channels)
     source, clean = votes.provenance, snap(checked.cpu())
     now = replace(source, **describe(explainer), image=image_hash(clean))  # on whatever machine
     if changed := source.differences(now):
@@ -134,7 +128,7 @@ def _check_same(votes: Votes, explainer: Explainer, image: Tensor | NDArray[np.f
             f"these votes are about something else: {'; '.join(changed)}. Give the model, weights, method and image "
             f"that they were sampled with."
         )
-    return clean.to(device_of(explainer, checked))
+    return clean.to(explainer.model.device or checked.device)
 
 
 # ── The attacks ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,8 +200,8 @@ class Campaign:
         rules, seed = self.certificate.votes.plan, self._noise_seeds[1]
         plan = replace(rules, n=self.effort.samples, levels=(self.level,), seed=seed, guess=0)
         subject = Subject(moved, self._target, progress=work.watch)
-        how: Any = {"batch_size": self.effort.batch_size, "precision": self._precision}
-        votes = next(sample_each(plan, self.explainer, [subject], **how))
+        tuning = Tuning(self.effort.batch_size, self._precision)
+        votes = next(sample_each(plan, self.explainer, [subject], tuning))
         work.add(self.effort.samples)
         applied = (moved - self.clean).cpu().numpy()  # exact: both are on the grid
         return Attempt(change, radius, applied, votes.ones[0], votes.zeros[0])
@@ -220,7 +214,7 @@ class Campaign:
     def _precision(self) -> Precision:
         """The certificate's own, for it is about the function as it was computed; a black box is left as it is."""
         own: Any = self.certificate.votes.provenance.precision
-        return own if hasattr(self.explainer, "tuned") and own in get_args(Precision) else "auto"
+        return own if self.explainer.tunable and own in get_args(Precision) else "auto"
 
     @property
     def _noise_seeds(self) -> tuple[int, int]:

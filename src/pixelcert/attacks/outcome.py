@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import statistics
-from ..certificate import ABSTAIN, Certificate
-from ..files import write_arrays
+from ..basics.files import write_arrays
+from ..certificate import Certificate
+from ..plan import ABSTAIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 KIND, VERSION = "pixelcert attack", 1
 
@@ -144,7 +146,7 @@ class Outcome:
 
     def inside(self, attempt: Attempt) -> bool:
         """Whether the certificate promises anything about this attempt."""
-        return attempt.norm < self.certificate.radius_on_grid
+        return attempt.norm < self.certificate.radius_on_lattice
 
     @property
     def broken(self) -> int:
@@ -180,15 +182,10 @@ class Outcome:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A matplotlib figure of the attacks, written to `path` if given."""
-        from ..figures.attacked import attack_panel
-        from ..figures.picture import check_picture
+        from ..figures.panels import attack_panel
+        from ..figures.registry import plotted
 
-        if path is not None:
-            check_picture(path)
-        figure = attack_panel(self)
-        if path is not None:
-            figure.savefig(path)
-        return figure
+        return plotted(lambda: attack_panel(self), path)
 
     def save(self, path: str | Path) -> Path:
         """Write one `.safetensors` file: every δ, the fresh votes under it, and what is said of them in the header."""

@@ -24,7 +24,7 @@ class Attacked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class Case:
     """One kind of change of one size, on all images that it was made on."""
 
     change: str
@@ -50,7 +50,7 @@ class Summary:
     attacked: Attacked
     images: int
     pixels: Mapping[Group, int]
-    rows: tuple[Row, ...]
+    rows: tuple[Case, ...]
 
     def as_dict(self) -> dict[str, Any]:
         rows = [row.as_dict() for row in self.rows]
@@ -80,10 +80,10 @@ def _summary(attacked: Attacked, outcomes: Sequence[Outcome]) -> Summary:
     return Summary(attacked, _images(outcomes), pixels, tuple(_row(kinds[kind]) for kind in sorted(kinds)))
 
 
-def _row(judged: Sequence[Judged]) -> Row:
+def _row(judged: Sequence[Judged]) -> Case:
     tolls = {group: _total([outcome.toll(attempt, group) for outcome, attempt in judged]) for group in GROUPS}
     images = _images([outcome for outcome, _ in judged])
-    return Row(judged[0][1].change, _common(map(_multiple, judged)), _common(map(_radius, judged)), images, tolls)
+    return Case(judged[0][1].change, _common(map(_multiple, judged)), _common(map(_radius, judged)), images, tolls)
 
 
 def _total(tolls: Sequence[Toll]) -> Toll:

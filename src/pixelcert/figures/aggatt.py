@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..metrics import EDGES, agg_att, agg_att_bins
+from ..study.findings import Findings, View
 from ..study.job import Job
-from .findings import Findings, Setting
-from .mosaic import Heading, Tile, mosaic
-from .names import caption, layer_title, method_title, model_title, radius_title
-from .page import styled
-from .palette import FAMILIES, Colour, paint_shades
+from .sheet import FAMILIES, Colour, paint_shades, styled
+from .tiles import Heading, Tile, mosaic
+from .titles import caption, layer_title, method_title, model_title, radius_title
 
 BINS = tuple(f"{low:g}–{high:g}" for low, high in pairwise(EDGES))
 _KEY: dict[str, Colour] = {"certified 1": (0, 0, 0), "abstains": (0.5, 0.5, 0.5), "certified 0": (1, 1, 1)}
@@ -24,7 +23,7 @@ _EMPTY = "no grid"
 
 
 @styled
-def aggatt_examples(findings: Findings, at: Setting) -> Figure:
+def aggatt_examples(findings: Findings, at: View) -> Figure:
     """For every method and layer, the grid at the median place of each bin, its target cell outlined."""
     findings.require("grid")
     tiles: dict[tuple[int, int], Tile] = {}
@@ -42,7 +41,7 @@ def aggatt_examples(findings: Findings, at: Setting) -> Figure:
 
 
 @styled
-def aggatt_means(findings: Findings, at: Setting) -> Figure:
+def aggatt_means(findings: Findings, at: View) -> Figure:
     """The mean certified map of each bin, across K at the setting's R, and across R at its K."""
     findings.require("grid")
     levels = sorted(findings.settings.levels, reverse=True)
@@ -72,7 +71,7 @@ def aggatt_means(findings: Findings, at: Setting) -> Figure:
     return mosaic(title, rows, columns, tiles, stated, _KEY, size=0.36)
 
 
-def _by_family(findings: Findings, at: Setting) -> list[str]:
+def _by_family(findings: Findings, at: View) -> list[str]:
     return [method for methods in findings.by_family(at.methods).values() for method in methods]
 
 
@@ -91,7 +90,7 @@ def _finished(findings: Findings, cell: Sequence[Job], tau: float, level: float)
     return [job for job, _ in found], [math.nan if score is None else score for score in scores]
 
 
-def _examples(findings: Findings, cell: Sequence[Job], at: Setting) -> list[Tile]:
+def _examples(findings: Findings, cell: Sequence[Job], at: View) -> list[Tile]:
     jobs, scores = _finished(findings, cell, at.tau, at.level)
     if not jobs:
         return [Tile(None)] * len(BINS)

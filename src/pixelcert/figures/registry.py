@@ -5,7 +5,7 @@ Imports nothing heavy, so that the command line can list the names at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
@@ -13,14 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ArgumentError
-from ..files import write_atomically
+from ..basics.files import write_atomically
+from ..basics.messages import ArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ..study.findings import Findings, View
     from ..study.study import Study
-    from .findings import Findings, Setting
+
 
 FORMATS = ("pdf", "png")
 # No dates and no versions of what wrote them.
@@ -38,7 +39,7 @@ class Entry:
     module: str
     function: str
 
-    def draw(self, findings: Findings, at: Setting) -> Figure:
+    def draw(self, findings: Findings, at: View) -> Figure:
         return cast("Figure", getattr(import_module(f".{self.module}", __package__), self.function)(findings, at))
 
 
@@ -82,7 +83,7 @@ def draw(study: Study | Findings, name: str, **asked: Any) -> Figure:
 
     What may be asked is what `Findings.at` takes: model, layer, methods, image, sigma, n, preset, tau and level.
     """
-    from .findings import Findings
+    from ..study.findings import Findings
 
     findings = study if isinstance(study, Findings) else Findings(study)
     return entry(name).draw(findings, findings.at(**asked))
@@ -92,7 +93,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure in one step, as its suffix says. Equal figures make equal files."""
     import matplotlib
 
-    from .page import STYLE
+    from .sheet import STYLE
 
     path = Path(path)
     kind = path.suffix.removeprefix(".")
@@ -102,3 +103,16 @@ def save(figure: Figure, path: str | Path) -> Path:
     with matplotlib.rc_context(STYLE):
         figure.savefig(data, format=kind, metadata=cast("dict[str, Any]", _METADATA[kind]))
     return write_atomically(path, data.getvalue())
+
+
+def plotted(draw: Callable[[], Figure], path: str | Path | None) -> Figure:
+    """Draw a figure, and write it if a path is given. Refuse a name that is no picture's before drawing."""
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    if path is not None and Path(path).suffix.removeprefix(".").lower() not in known:
+        raise ArgumentError(f"path={path} does not say which kind of picture it is: end it in .png, .pdf or .svg.")
+    figure = draw()
+    if path is not None:
+        figure.savefig(path)
+    return figure

@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import ArgumentError
+from ..basics.messages import ArgumentError
 from ..models import Classifier
 from .ablation_cam import AblationCAM
 from .base import Method as Method
 from .cam import CAM
-from .grad import Grad
-from .grad_cam import GradCAM
-from .grad_cam_plus_plus import GradCAMPlusPlus
+from .grad_cam import GradCAM, GradCAMPlusPlus, LayerCAM
+from .gradient import Grad, InputXGradient
 from .guided_backprop import GuidedBackprop
-from .input_x_gradient import InputXGradient
 from .integrated_gradients import IntegratedGradients
-from .layer_cam import LayerCAM
 from .lrp import LRP
 from .occlusion import Occlusion
 from .rise import RISE
@@ -32,13 +29,18 @@ METHODS: Mapping[str, type[Method]] = MappingProxyType(
 
 
 def method(name: str, model: Classifier, layer: str | None = None, **params: Any) -> Method:
-    """The explainer called `name` for `model`, at `layer` (by default the method's own), with its parameters.
+    """Make the explainer called `name` for `model`, at `layer` (by default the method's own), with its parameters.
 
     >>> len(METHODS)
     12
     """
+    check_method(name, params)
+    kind = METHODS[name]
+    return kind(model=model, layer=layer or kind.layers[0], **params)
+
+
+def check_method(name: str, params: Mapping[str, Any]) -> None:
+    """Refuse a method and parameters that exist for no model."""
     if name not in METHODS:
         raise ArgumentError(f"method {name!r} is not known: choose one of {', '.join(METHODS)}.")
-    kind = METHODS[name]
-    kind.check_parameters(params)
-    return kind(model=model, layer=layer or kind.layers[0], **params)
+    METHODS[name].check_parameters(params)

@@ -8,8 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, images_per_batch
-from ..models.split import as_maps
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
+from ..models.splitting import feature_maps
 from .base import Method
 from .gradient import target_logits
 
@@ -33,7 +34,7 @@ class AblationCAM(Method):
     relu: bool = True
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         return 1 if self.model.linear_head(self.layer) else 1 + self._channels
 
     @cached_property
@@ -42,13 +43,13 @@ class AblationCAM(Method):
         """Of the maps at the layer, by trying."""
         side, device = self.model.size, self.model.device
         blank = torch.zeros(1, self.model.channels, side, side, device=device)
-        return as_maps(self.model.split(self.layer).features(blank), blank).shape[1]
+        return feature_maps(self.model.split(self.layer).features(blank), blank).shape[1]
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
-        maps = as_maps(features, images)
+        maps = feature_maps(features, images)
         if linear := self.model.linear_head(self.layer):
             logits = linear.logits(features)
             drops = linear.weight[targets] * maps.mean(dim=(2, 3), dtype=linear.weight.dtype)

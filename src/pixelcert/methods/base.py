@@ -8,33 +8,31 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from ..errors import ArgumentError
-from ..explainer import Explanation
+from ..basics.messages import ArgumentError
+from ..explainer import Explainer, Tuning
 from ..models import Classifier
-from ..models.tuned import tuned
+from ..models.variants import tuned
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Explainer):
     """Base of the attribution methods: an explainer of `model` at `layer`.
 
     A subclass says what it is in the class variables, declares its parameters as dataclass fields with defaults, and
     defines `explain`.
     """
 
-    name: ClassVar[str]
     title: ClassVar[str]
     short: ClassVar[str]  # as the paper spells it
     family: ClassVar[str]  # backpropagation, activation or perturbation
     layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
     cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
-    batch_independent: ClassVar[bool] = True  # each map depends on its own image alone
-    bears_bfloat16: ClassVar[bool] = True  # its certificates hardly change with the precision (docs/performance.md)
-    only_calls: ClassVar[bool] = True  # it changes nothing in the network as it runs, so that may be fused or compiled
-    runs_crops: ClassVar[bool] = False  # of many sizes, each of which would have to be compiled
+    batch_independent = True
+    tunable = True
+    fusable = True
+    compilable = True
 
     model: Classifier
     layer: str
@@ -53,17 +51,10 @@ class Method:
         if not sound:
             raise ArgumentError(f"{self.name}: {parameter}={getattr(self, parameter)} makes no sense: {remedy}.")
 
-    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        """Attribution maps, one per image, at the layer's resolution."""
-        return self.explain(images, targets).maps
-
-    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        """Maps and logits of images (B, C, H, W) in pixel space, for one target each."""
-        raise TypeError(f"{type(self).__name__} does not define explain")
-
-    def tuned(self, dtype: torch.dtype | None, compiled: bool) -> Method:
-        """The same method on a copy of its model that was made for speed; see `pixelcert.models.tuned`."""
-        fused = self.only_calls and not compiled and self.model.device.type == "cuda"
+    def tuned(self, tuning: Tuning) -> Method:
+        """Return the same method on a copy of its model that was made for speed; see `pixelcert.models.variants`."""
+        dtype, compiled = torch.bfloat16 if tuning.precision == "bfloat16" else None, tuning.compile is True
+        fused = self.fusable and not compiled and self.model.device.type == "cuda"
         model = tuned(self.model, dtype, layer=self.layer, compiled=compiled, fused=fused)
         if (known := self._tuned.get((dtype, compiled))) is None or known.model is not model:
             known = self._tuned[dtype, compiled] = replace(self, model=model)
@@ -72,6 +63,10 @@ class Method:
     @cached_property
     def _tuned(self) -> dict[tuple[torch.dtype | None, bool], Method]:
         return {}
+
+    @property
+    def bears_bfloat16(self) -> bool:
+        return True
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:
@@ -94,11 +89,6 @@ class Method:
     def params(self) -> dict[str, Any]:
         """The parameters as set."""
         return {name: getattr(self, name) for name in self.parameters()}
-
-    @property
-    def forwards(self) -> int:
-        """About how many runs of the network one image takes; a guide for the batch size."""
-        return 1
 
 
 def _check_type(parameter: str, value: object, expected: type) -> None:

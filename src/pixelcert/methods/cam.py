@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import ModelError
+from ..basics.messages import ModelError
 from ..explainer import Explanation
-from ..models.split import as_maps
+from ..models.splitting import feature_maps
 from .base import Method
 
 
@@ -47,7 +47,7 @@ class CAM(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self._layer)
         features = body(images)
-        maps = as_maps(features, images)
+        maps = feature_maps(features, images)
         weights = self._class_weights(targets)
         if self.layer == "input":
             weights = self._through_first_convolution(weights)

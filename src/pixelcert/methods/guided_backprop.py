@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation, sum_channels
-from ..models.relus import EveryReLU
-from ..models.split import as_maps
+from ..models.splitting import feature_maps
+from ..models.variants import EveryReLU
 from .base import Method
 from .gradient import layer_gradient
 
@@ -31,13 +31,14 @@ class GuidedBackprop(Method):
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
-    only_calls = False
+    fusable = False
+    compilable = False
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer
         with nullcontext() if linear else EveryReLU(_Guided.apply):
             _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(sum_channels(as_maps(gradient, images).abs()), logits)
+        return Explanation(sum_channels(feature_maps(gradient, images).abs()), logits)
 
 
 class _Guided(torch.autograd.Function):

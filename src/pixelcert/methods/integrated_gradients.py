@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, images_per_batch
-from ..models.split import as_maps
+from ..basics.machine import images_per_batch
+from ..explainer import Explanation
+from ..models.splitting import feature_maps
 from .base import Method
 from .gradient import layer_gradient, target_logits, widen
 
@@ -36,13 +37,13 @@ class IntegratedGradients(Method):
         self.require(self.steps >= 1, "steps", "use 1 or more")
 
     @property
-    def forwards(self) -> int:
+    def passes(self) -> int:
         return 1 if self.model.linear_head(self.layer) else self.steps
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         if self.model.linear_head(self.layer):  # the gradient is the same all along the way
             features, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-            return Explanation(as_maps(features * gradient, images).sum(dim=1), logits)
+            return Explanation(feature_maps(features * gradient, images).sum(dim=1), logits)
         body, head = self.model.split(self.layer)
         with torch.no_grad():
             features = body(images)
@@ -58,4 +59,4 @@ class IntegratedGradients(Method):
                 (gradients,) = torch.autograd.grad(reached.sum(), points)
             for weight, gradient in zip(weights[some], gradients.view(-1, *features.shape), strict=True):
                 total.add_(gradient, alpha=float(weight) / 2)
-        return Explanation(as_maps(features * total, images).sum(dim=1), logits)
+        return Explanation(feature_maps(features * total, images).sum(dim=1), logits)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..basics.machine import tf32
+from ..basics.messages import ModelError
 from ..explainer import Explanation
-from ..models.batch_norm_folding import Folding, fold_batch_norms
-from ..models.linear_head import LinearHead
-from ..models.split import as_maps
-from ..models.trial import close
-from ..tf32 import tf32
+from ..models.folding import Folding, fold_batch_norms
+from ..models.heads import LinearHead
+from ..models.inspection import close
+from ..models.splitting import feature_maps
 from .base import Method
 from .gradient import target_logits, widen
 from .lrp_rules import Box, Rules
@@ -49,7 +49,8 @@ class LRP(Method):
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
-    only_calls = False
+    fusable = False
+    compilable = False
 
     epsilon: float = 0.25
 
@@ -74,7 +75,7 @@ class LRP(Method):
                 logits = head(leaves[0])
             gradients = torch.autograd.grad(target_logits(logits, targets).sum(), leaves, materialize_grads=True)
         shares = [widen(leaf.detach()) * gradient for leaf, gradient in zip(leaves, gradients, strict=True)]
-        return Explanation(as_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
+        return Explanation(feature_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
 
     def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
         """Average pooling and one ε-rule, in closed form."""

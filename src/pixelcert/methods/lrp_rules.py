@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..errors import ModelError
-from ..models.batch_norm_folding import Folding
+from ..basics.messages import ModelError
+from ..models.folding import Folding
 
 STABILISER = 1e-6  # where a rule has no ε of its own: zennit's value
 

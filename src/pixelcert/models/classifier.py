@@ -9,17 +9,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor, fx, nn
 
-from ..digest import sha256
-from ..errors import ModelError
+from ..basics.files import sha256
+from ..basics.messages import ArgumentError, ModelError, check_target
 from ..image import check_image
-from .final_layer import final_layer
-from .hooked_split import HookedSplit
-from .linear_head import LinearHead, find_linear_head, linear_layers
-from .local_parts import LocalParts, find_local_parts
-from .memory import Memory
-from .split import Split, split_at
-from .structure import structure
-from .trial import any_image, close
+from .cropping import LocalParts, find_local_parts
+from .heads import LinearHead, find_linear_head, linear_layers
+from .inspection import Memory, any_image, close, structure
+from .splitting import HookedSplit, Split, final_layer, split_at
 
 Kind = TypeVar("Kind", bound="Classifier")
 T = TypeVar("T")
@@ -231,6 +227,24 @@ class Classifier:
     def final(self) -> str:
         """The module whose output is the last spatial layer."""
         return self._final or self._memory.recall("final", lambda: final_layer(self.net))
+
+    @property
+    def precision(self) -> str:
+        """The number format of the network's parameters."""
+        dtype = next((value.dtype for value in self.net.parameters()), torch.float32)
+        return str(dtype).removeprefix("torch.")
+
+    def class_index(self, name: str) -> int:
+        """Return the index of the class that is called `name`, or whose index `name` is."""
+        if name.isdecimal():
+            return check_target(int(name), self.num_classes)
+        found = [index for index, known in enumerate(self.classes or ()) if known == name]
+        if len(found) > 1:
+            indices = ", ".join(map(str, found))
+            raise ArgumentError(f"target {name!r} is the name of classes {indices}: give the index.")
+        if not found:
+            raise ArgumentError(f"target {name!r} is neither an index nor a class name of {self.name}: give its index.")
+        return found[0]
 
     @property
     def num_classes(self) -> int:

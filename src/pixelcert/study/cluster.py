@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError
+from ..basics.messages import ArgumentError
+from .inventory import Inventory
 from .job import Job
-from .resolved import Resolved
-from .run import Watch
+from .runner import Tally, Watch
 from .store import Store
-from .tally import Tally
 from .worker import Ending, Worker
 
 _DEATHS = 3  # of the worker doing a job, after which the job counts as failed
@@ -43,7 +42,7 @@ class Cluster:
 class RemoteWorker:
     """A `Worker` in a process of its own, on any machine that sees the study's folder."""
 
-    def __init__(self, resolved: Resolved, base: Path, folder: Path, token: Path, threads: int) -> None:
+    def __init__(self, resolved: Inventory, base: Path, folder: Path, token: Path, threads: int) -> None:
         import torch
 
         if not token.exists():
@@ -60,7 +59,7 @@ class RemoteWorker:
 
 def run_on_ray(
     jobs: Sequence[Job],
-    resolved: Resolved,
+    resolved: Inventory,
     base: Path,
     store: Store,
     cluster: Cluster,

@@ -9,17 +9,45 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from .. import __version__
-from ..digest import sha256
+from ..basics.files import sha256
+from ..explainer import Precision
 from ..methods import METHODS
+from ..photographs import Chosen, Selection
 from ..plan import Plan, Preset
-from ..tuning import Precision
-from .resolved import ModelFacts, Resolved
-from .scene import Scene, scenes
+from ..votes import ALGORITHM
+from .inventory import Inventory, ModelFacts
 from .settings import Settings
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Scene:
+    """One photograph, or `side` × `side` of them of which number `cell` is explained."""
+
+    name: str
+    photographs: tuple[Chosen, ...]
+    side: int = 1
+    cell: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "image" if self.side == 1 else "grid"
+
+    @property
+    def explained(self) -> Chosen:
+        """The photograph whose class is explained."""
+        return self.photographs[self.cell]
+
+
+def scenes(selection: Selection) -> Iterator[Scene]:
+    """The study's images, then its grids."""
+    for chosen in selection.photographs[: selection.images]:
+        yield Scene(chosen.file, (chosen,))
+    for number, grid in enumerate(selection.grids):
+        cells = tuple(selection.photographs[index] for index in grid.cells)
+        yield Scene(f"grid {number}", cells, selection.settings.m, grid.cell)
+
+
+class JobKind(NamedTuple):
     """What jobs have in common that take equally long."""
 
     model: str
@@ -57,7 +85,7 @@ class Job:
     def question(self) -> dict[str, Any]:
         """Everything that the answer depends on. Who computes it (device, versions) is in the votes' provenance."""
         return {
-            "pixelcert": __version__,
+            "pixelcert": ALGORITHM,
             "model": self.model.model,
             "weights": self.model.weights,
             "method": self.base,
@@ -86,15 +114,15 @@ class Job:
         return [replace(self, preset=preset, plan=plan) for preset, plan in plans.items() if preset != self.preset]
 
     @property
-    def cell(self) -> Cell:
-        return Cell(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
+    def cell(self) -> JobKind:
+        return JobKind(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
 
     def __str__(self) -> str:
         plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
         return f"{self.model.label} {self.method} {self.layer} {self.scene.name} ({plan})"
 
 
-def jobs(resolved: Resolved) -> Iterator[Job]:
+def jobs(resolved: Inventory) -> Iterator[Job]:
     """Every job of a study, ordered so that a model, then a method, is done with before the next is needed.
 
     Jobs that share their maps come close together, which keeps their mean time steady while a study runs.

@@ -19,12 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-from .. import statistics
-from ..errors import ArgumentError
+from ..basics.messages import ArgumentError
+from ..explainer import Precision
 from ..methods import METHODS
-from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, N, Plan, Preset, Sign, check_levels
-from ..statistics import Correction
-from ..tuning import Precision
+from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign, check_levels
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -125,13 +123,13 @@ class Settings(_Table):
     @classmethod
     def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
         for tau in taus or ():
-            statistics.check_tau(tau)
+            Criterion(tau)  # refuses what is no τ
         return taus
 
     @field_validator("alpha")
     @classmethod
     def _check_alpha(cls, alpha: float) -> float:
-        statistics.check_alpha(alpha)
+        Criterion(alpha=alpha)  # refuses what is no α
         return alpha
 
     @model_validator(mode="after")
@@ -206,16 +204,9 @@ class Settings(_Table):
             for preset, sigma, n in product(self.presets, self.sigma, self.n)
         }
 
-    def correction_of(self, plan: Plan) -> Correction:
-        return self.correction or statistics.default_correction(plan)
-
-    def check_feasible(self, plan: Plan, tau: float, pixels: int) -> None:
-        """Refuse a τ at which the plan's samples cannot certify any of so many pixels."""
-        statistics.check_feasible(plan, tau, self.alpha, pixels, self.correction_of(plan))
-
-    def fewest_samples(self, plan: Plan, tau: float, pixels: int) -> int | None:
-        """How many samples τ would need, if the plan has too few to certify any of so many pixels; else None."""
-        return statistics.fewest_samples(plan, tau, self.alpha, pixels, self.correction_of(plan))
+    def criterion(self, tau: float) -> Criterion:
+        """Return the study's test at one τ."""
+        return Criterion(tau, self.alpha, self.correction)
 
     @property
     def deletion_taus(self) -> tuple[float, ...]:

@@ -1,33 +1,67 @@
-"""Store: the folder of a study. Each job's votes and measures in files of their own, whole or absent, named by keys.
+"""Claims: who is doing a job now, among any number of processes on one folder.
 
-    resolved.json           what the study file meant
-    selection-….json        the photographs and grids chosen
-    votes/ab/KEY.safetensors      counts of one job, with plan and provenance
-    measures/ab/KEY-TEST.json     its metrics at the τ, α and corrections asked for
-    failures/KEY.json       why a job failed, until it succeeds
-    partial/, claims/       votes of interrupted jobs, and jobs being done now
-    results/                tables
-
-Folders of the same study from several machines are merged by copying one into the other.
+A claim is an advisory lock of the operating system on a small file, so that it ends with its process, however that
+ends: no stale claims, no clocks, no database. Network file systems carry such locks between machines (NFS does; Lustre
+when mounted with `flock`). Where there are none, two processes may do the same job at once, which wastes time and
+nothing else: files are replaced whole, and both hold the same answer.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..digest import sha256
-from ..errors import VotesFileError
-from ..files import disk_full, write_atomically
+from ..basics.files import disk_full, sha256, write_atomically
+from ..basics.messages import VotesFileError
+from ..sampling.checkpoint import Place
 from ..votes import Votes
-from .claim import claim
 from .job import Job
 from .settings import Settings
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[bool]:
+    """Whether `path` could be claimed, for as long as the context lasts."""
+    if fcntl is None:
+        yield True
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:  # a file system without locks
+            yield True
+            return
+        if not _is_there(path, handle):  # its owner removed it since we opened it, and others may claim it anew
+            yield False
+            return
+        yield True
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _is_there(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
 
 MEASURES_VERSION = 2
 _CHUNK = 256  # jobs whose files are read at once
@@ -49,8 +83,8 @@ class Store:
     def measures_file(self, job: Job) -> Path:
         return self.folder / "measures" / job.key[:2] / f"{job.key}-{self._test}.json"
 
-    def partial_file(self, job: Job) -> Path:
-        return self.folder / "partial" / f"{job.key}.safetensors"
+    def place(self, job: Job) -> Place:
+        return Place(self.votes_file(job), self.folder / "partial" / f"{job.key}.safetensors")
 
     def failure_file(self, job: Job) -> Path:
         return self.folder / "failures" / f"{job.key}.json"
@@ -72,9 +106,9 @@ class Store:
     def _claim_file(self, job: Job) -> Path:
         return self.folder / "claims" / job.key
 
-    def claim(self, job: Job) -> AbstractContextManager[bool]:
+    def lock(self, job: Job) -> AbstractContextManager[bool]:
         """Whether this process may do the job now, and no other does."""
-        return claim(self._claim_file(job))
+        return lock(self._claim_file(job))
 
     def damaged(self, jobs: Sequence[Job], progress: Callable[[int, int], None] | None = None) -> list[Path]:
         """Files of these jobs that are not whole, or measures of other votes, after reading them all."""
@@ -102,14 +136,11 @@ class Store:
         return _load(self.votes_file(job))
 
     def load_partial(self, job: Job) -> Votes | None:
-        return _load(self.partial_file(job))
+        return _load(self.place(job).partial)
 
     def save_votes(self, job: Job, votes: Votes) -> None:
         """Keep complete votes as the job's answer, incomplete ones to be continued."""
-        file = self.votes_file(job) if votes.complete else self.partial_file(job)
-        _write(lambda: votes.save(file))
-        if votes.complete:
-            self.partial_file(job).unlink(missing_ok=True)
+        self.place(job).save(votes)
 
     def load_measures(self, job: Job) -> dict[str, Any] | None:
         """The job's measures; None if they are absent or damaged."""
@@ -142,7 +173,7 @@ class Store:
 
     def sweep(self, job: Job) -> None:
         """Remove what a process that was killed while writing this job's files left behind. Needs the job's claim."""
-        for file in (self.votes_file(job), self.measures_file(job), self.partial_file(job), self.failure_file(job)):
+        for file in (self.votes_file(job), self.measures_file(job), self.place(job).partial, self.failure_file(job)):
             for litter in file.parent.glob(f".{file.name}.*"):
                 litter.unlink(missing_ok=True)
 

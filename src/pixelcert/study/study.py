@@ -6,16 +6,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
-from ..progress import Progress, Track
-from .estimate import Estimate, estimate
-from .job import Cell, Job, jobs
-from .resolved import Resolved, resolve
-from .results import Row, planned, rows, write_tables
-from .run import Watch, run_jobs
+from ..basics.messages import ArgumentError, Progress, Track
+from ..statistics import fewest_samples
+from .inventory import Inventory, take_inventory
+from .job import Job, JobKind, jobs
+from .runner import Estimate, Tally, Watch, estimate, run_jobs
 from .settings import Settings, load_settings
 from .store import Store
-from .tally import Tally
+from .tables import Row, planned, rows, write_tables
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -46,34 +44,34 @@ class Study:
         beside = path.with_suffix("") if path.suffix else path.with_name(f"{path.name}-study")
         return cls(load_settings(path), path.parent, beside if folder is None else Path(folder))
 
-    def resolve(self, device: str | None = None, track: Track = lambda what: lambda done, total: None) -> Resolved:
+    def resolve(self, device: str | None = None, track: Track = lambda what: lambda done, total: None) -> Inventory:
         """Load each model once and choose the photographs, or read the choice made before.
 
         ``track(what)`` makes a progress callback for the models and one for the photographs.
         """
-        return resolve(self.settings, self.base, self.folder, device, track)
+        return take_inventory(self.settings, self.base, self.folder, device, track)
 
-    def worker(self, resolved: Resolved, device: str | None = None) -> Worker:
+    def worker(self, resolved: Inventory, device: str | None = None) -> Worker:
         return Worker(resolved, self.base, self.store, device)
 
     def estimate(
         self,
-        resolved: Resolved,
+        resolved: Inventory,
         *,
         device: str | None = None,
         calibrate: bool = True,
         progress: Progress | None = None,
-    ) -> dict[Cell, Estimate]:
+    ) -> dict[JobKind, Estimate]:
         """What the jobs that are not done will cost on this machine, by cell."""
         todo = [job for job in jobs(resolved) if not self.store.done(job)]
         return estimate(todo, self.worker(resolved, device), calibrate, progress)
 
-    def unreachable(self, resolved: Resolved) -> list[str]:
+    def unreachable(self, resolved: Inventory) -> list[str]:
         """τ that some n cannot reach, in words: nothing will be certified there, and the tables will say so."""
         needed: dict[tuple[str, int], dict[float, int]] = {}
         for (preset, _, n), plan in self.settings.plans().items():
             for size, tau in product(set(resolved.sizes().values()), self.settings.tau):
-                if fewest := self.settings.fewest_samples(plan, tau, size**2):
+                if fewest := fewest_samples(plan, self.settings.criterion(tau), size**2):
                     taus = needed.setdefault((preset, n), {})
                     taus[tau] = max(fewest, taus.get(tau, 0))
         return [
@@ -82,7 +80,7 @@ class Study:
             for (preset, n), taus in needed.items()
         ]
 
-    def verify(self, resolved: Resolved, progress: Progress | None = None) -> list[Path]:
+    def verify(self, resolved: Inventory, progress: Progress | None = None) -> list[Path]:
         """Read the files of all finished jobs, and remove those that are damaged, so that they are made again."""
         damaged = self.store.damaged([job for job in jobs(resolved) if self.store.done(job)], progress)
         for file in damaged:
@@ -91,7 +89,7 @@ class Study:
 
     def run(
         self,
-        resolved: Resolved | None = None,
+        resolved: Inventory | None = None,
         *,
         device: str | None = None,
         cluster: Cluster | None = None,
@@ -131,11 +129,11 @@ class Study:
 
     def jobs(self) -> list[Job]:
         """The jobs as they were last planned or run, without loading a model."""
-        resolved = Resolved.load(self.folder)
+        resolved = Inventory.load(self.folder)
         self._check_unchanged(resolved.settings)
         return list(jobs(resolved))
 
-    def setting(self, **asked: Any) -> dict[str, Any]:
+    def point(self, **asked: Any) -> dict[str, Any]:
         """One point of the study for a summary: what is asked, else its first values and its middle level."""
         settings = self.settings
         levels = sorted(settings.levels)

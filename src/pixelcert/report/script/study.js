@@ -13,9 +13,9 @@ function showStudy() {
 }
 
 function showSummaries({ tables, columns }) {
-  const options = tables.map(({ caption }, i) => make("option", { value: i, textContent: caption }));
+  const options = tables.map(({ caption }, i) => makeText("option", caption, { value: i }));
   const select = make("select", { id: "study-point" }, ...options);
-  const label = make("label", { htmlFor: select.id, textContent: "Setting" });
+  const label = makeText("label", "Setting", { htmlFor: select.id });
   const fill = () => {
     const { caption, lines } = tables[Number(select.value)];
     const rows = lines.map(({ names, cells }) => [...names, ...cells]);
@@ -29,9 +29,9 @@ function showSummaries({ tables, columns }) {
 async function loadFigures(box, figures) {
   for (const { name, about, chunk } of figures) {
     const image = make("img", { alt: `Figure of the study: ${about}` });
-    box.append(make("figure", {}, image, make("figcaption", { className: "small", textContent: name })));
+    box.append(make("figure", {}, image, makeText("figcaption", name, { className: "small" })));
     try {
-      image.src = URL.createObjectURL(new Blob([await bytesOf(chunk)], { type: "image/png" }));
+      image.src = URL.createObjectURL(await loadPng(chunk));
     } catch (error) {
       image.alt += ` (${error.message})`;
     }

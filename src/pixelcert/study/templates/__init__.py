@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from ...errors import ArgumentError
+from ...basics.messages import ArgumentError
 
 NAMES = ("demo", "paper")
 

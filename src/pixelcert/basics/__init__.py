@@ -1,0 +1,1 @@
+"""Basics: messages, files, the machine: what every room uses."""

@@ -1,0 +1,200 @@
+"""Files that are whole or absent: arrays and a readable header in one `.safetensors`, written in one step.
+
+The header is one JSON text under the metadata key "pixelcert". One key, because the format does not keep the order of
+several, and equal values should make equal files. The header names the kind of file, the version of its layout and a
+checksum of the arrays. Any safetensors reader opens the file without this package.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_safetensors
+from safetensors.numpy import save as format_safetensors
+
+from .messages import ArgumentError, DiskFullError, VotesFileError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str, Any], arrays: Arrays) -> Path:
+    """Write `arrays` and `header` to `path`, replacing it in one step."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    header = {"kind": kind, "version": version, **header}
+    text = _to_text({**header, "checksum": _checksum(header, arrays)})
+    return write_atomically(path, format_safetensors(dict(arrays), metadata={"pixelcert": text}))
+
+
+def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the header and arrays at `path`; VotesFileError if they are not exactly what was written."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise VotesFileError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    try:
+        size = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+        header = _parse_header(path, metadata.get("pixelcert"), kind, version)
+        arrays = parse_safetensors(data)
+    except VotesFileError:
+        raise
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VotesFileError(
+            f"{path} is damaged, cut short, or no safetensors file ({error}): sample again."
+        ) from error
+    checksum = header.pop("checksum", None)
+    if checksum != _checksum(header, arrays):
+        raise VotesFileError(f"{path} is damaged: its contents do not match their checksum. Sample again.")
+    return header, arrays
+
+
+def write_atomically(path: str | Path, data: bytes) -> Path:
+    """Put `data` at `path` in one step: readers see the old file or the new one, never a part of either."""
+    with open_atomically(path) as file:
+        file.write(data)
+    return Path(path)
+
+
+@contextmanager
+def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a file that appears at `path` in one step when the block ends, and not at all if it fails."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path)
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            raise disk_full(path.parent, str(error.strerror)) from error
+        raise
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file whose name is too long for the file system, also with the suffix it has while it is written."""
+    try:
+        _temporary(path).stat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be written ({error.strerror}): choose a shorter name.") from error
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
+def disk_full(folder: Path, why: str) -> DiskFullError:
+    return DiskFullError(f"the disk of {folder} is full ({why}): free some room and run again; finished jobs are safe.")
+
+
+def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict[str, Any]:
+    if text is None:
+        raise VotesFileError(f"{path} is a safetensors file, but not one of pixelcert's: give a file of {kind}.")
+    try:
+        header: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
+    if header.get("kind") != kind:
+        raise VotesFileError(f"{path} holds {header.get('kind')!r}: give a file of {kind}.")
+    if not isinstance(header.get("version"), int) or header["version"] > version:
+        raise VotesFileError(
+            f"{path} has layout version {header.get('version')!r} and this pixelcert reads up to {version}: "
+            f"upgrade pixelcert."
+        )
+    return header
+
+
+def _to_text(header: Mapping[str, Any]) -> str:
+    return json.dumps(header, indent=1, sort_keys=True)
+
+
+def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
+    parts = (
+        (f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode(), arrays[name]) for name in sorted(arrays)
+    )
+    return sha256(_to_text(header).encode(), *(piece for text, array in parts for piece in (text, array.tobytes())))
+
+
+# ── Sealed JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_sealed(path: str | Path, kind: str, version: int, content: Mapping[str, Any]) -> Path:
+    """Write JSON that people can read, with a checksum that shows any change. Equal contents make equal files."""
+    headed = {"kind": kind, "version": version, **content}
+    return write_atomically(path, json.dumps({**headed, "checksum": _seal(headed)}, indent=1).encode())
+
+
+def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[str, Any]:
+    """Return what `write_sealed` wrote, without its head; ArgumentError with the remedy for anything else."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ArgumentError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    except ValueError as error:
+        raise ArgumentError(f"{path} is damaged, cut short, or no JSON file ({error}): {remedy}.") from error
+    if not isinstance(content, dict) or content.get("kind", kind) != kind:  # before 0.2.0 some had no kind
+        raise ArgumentError(f"{path} is not a {kind}: give a file that pixelcert wrote as one.")
+    found = content.get("version", version)
+    if not isinstance(found, int) or found > version:
+        raise ArgumentError(
+            f"{path} has layout version {found!r} and this pixelcert reads up to {version}: upgrade pixelcert."
+        )
+    checksum = content.pop("checksum", None)
+    if checksum not in (_seal(content), sha256(json.dumps(content, indent=1).encode())):  # selections before 0.2.0
+        raise ArgumentError(f"{path} was changed or damaged: its contents do not match their checksum: {remedy}.")
+    return {name: value for name, value in content.items() if name not in ("kind", "version")}
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode())
+
+
+# ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON can hold it: numbers and names as they are, arrays by their digest, the rest by name.
+
+    Never by its `repr`, which may hold an address that changes from one process to the next.
+    """
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(value, "detach"):  # a tensor: torch is not imported here
+        array = np.asarray(value if isinstance(value, np.ndarray) else value.detach().cpu().double())
+        return f"{value.dtype} {array.shape} {sha256(array.tobytes())[:12]}"
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def sha256(*parts: bytes | memoryview) -> str:
+    """Return the hexadecimal SHA-256 of the concatenated parts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,134 @@
+"""`pixelcert plan`: the limits of a plan, before any sample is drawn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_DOWN, Decimal
+from typing import get_args
+
+from rich.table import Table
+from scipy.special import ndtr
+
+from .. import statistics
+from ..basics.messages import ArgumentError
+from ..plan import PRESETS, TAU, Correction, Criterion, Plan, lattice_slack
+from . import terminal
+
+CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
+GUESS: int = PRESETS["reference"]["guess"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of n samples on a width × height image of three channels."""
+
+    n: int
+    tau: float
+    sigma: float
+    alpha: float
+    width: int
+    height: int
+    radius: float  # of every certified pixel
+    smallest_n: int  # for this τ
+    largest_tau: float  # for this n
+    largest_radius: float  # of every pixel certified at that τ
+    radius_map_limit: float  # of a pixel in a radius map, when all n votes agree; below the others, see make_outlook
+    votes_needed: dict[str, int | None]  # by correction; "reference" counts the votes that follow its guess
+
+
+def find_limits(
+    n: int | None,
+    tau: float | None,
+    radius: float | None,
+    sigma: float,
+    alpha: float,
+    width: int,
+    height: int,
+) -> Limits:
+    """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs.
+
+    A radius map may stay below the radius: it claims every τ at once, also where both labels are as likely to be
+    claimed falsely, and so tests each with α/2. One τ that is fixed before takes nearly all of α for one of them.
+    """
+    pixels = width * height
+    Criterion(alpha=alpha)  # refuses what is no α
+    plan = Plan(sigma=sigma, n=1 if n is None else n)
+    if tau is not None and radius is not None:
+        raise ArgumentError(f"tau={tau} and radius={radius} each give the other: name one of them.")
+    if radius is not None:
+        tau = float(ndtr((radius + lattice_slack(pixels)) * (1 + 1e-6) / plan.sigma))
+        if not radius >= 0 or tau >= 1 - 1e-9:
+            raise ArgumentError(f"radius={radius} is out of reach at sigma={sigma}: raise sigma or lower the radius.")
+    if tau is None:
+        tau = TAU if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
+    criterion = Criterion(tau, alpha, "holm")
+    n = n if n is not None else statistics.smallest_n(tau, alpha, pixels)
+    statistics.check_feasible(replace(plan, n=n), criterion, pixels)
+    needed: dict[str, int | None] = {
+        correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
+        for correction in CORRECTIONS
+    }
+    largest_tau = max(tau, statistics.largest_tau(n, alpha, pixels) or 0.5)  # which rounds down, and τ is feasible
+    return Limits(
+        n=n,
+        tau=tau,
+        sigma=sigma,
+        alpha=alpha,
+        width=width,
+        height=height,
+        radius=statistics.certified_radius(statistics.radius(sigma, tau), pixels),
+        smallest_n=statistics.smallest_n(tau, alpha, pixels),
+        largest_tau=largest_tau,
+        largest_radius=statistics.certified_radius(statistics.radius(sigma, largest_tau), pixels),
+        radius_map_limit=statistics.certified_radius(statistics.unanimous_radius(n, sigma, alpha, pixels), pixels),
+        votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
+    )
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Return width and height of a size such as 224 or 640x480."""
+    width, by, height = text.partition("x")
+    height = height if by else width
+    if not width.isdecimal() or not height.isdecimal() or 0 in (int(width), int(height)):
+        raise ArgumentError(f"--size {text!r} is not a size: write 224 or 640x480.")
+    return int(width), int(height)
+
+
+def show(limits: Limits, as_json: bool) -> None:
+    """Print what a plan can certify."""
+    if as_json:
+        terminal.print_json(asdict(limits))
+        return
+    tau = _tau(limits.tau)
+    test = f"σ = {limits.sigma:g}, τ = {tau}, α = {limits.alpha:g}"
+    terminal.out.print(f"[bold]n = {limits.n}[/] samples, {test}, {limits.width} × {limits.height} pixels")
+    terminal.out.print(
+        f"Every certified pixel holds within R = {statistics.rounded_down(limits.radius)} (ℓ2, pixels in [0, 1])."
+    )
+    terminal.out.print(
+        f"τ = {tau} needs n ≥ {limits.smallest_n}; n = {limits.n} allows τ ≤ {_tau(limits.largest_tau)}, "
+        f"with R = {statistics.rounded_down(limits.largest_radius)}."
+    )
+    own = statistics.rounded_down(limits.radius_map_limit)
+    terminal.out.print(
+        f"A radius map claims every τ at once, with half of α for each label: its pixels reach {own} at most."
+    )
+    table = Table("claim", "votes needed")
+    meanings = {
+        "holm": "one level, all pixels (holm, first step; default)",
+        "bonferroni": "one level, all pixels (bonferroni)",
+        "joint": "all levels together (joint)",
+        "reference": f"the published test, of {max(limits.n - GUESS, 0)} after its guess (reference)",
+        "none": "one pixel chosen before looking (none; study only)",
+        "prediction": "the predicted class, beside the pixels",
+    }
+    for claim, needed in limits.votes_needed.items():
+        table.add_row(meanings[claim], "impossible" if needed is None else f"{needed}")
+    terminal.out.print(table)
+
+
+def _tau(tau: float) -> str:
+    """τ, rounded down to four decimals, or to more where those are all 9."""
+    digits = max(4, 1 - math.floor(math.log10(1 - tau)))
+    return f"{Decimal(str(tau)).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN).normalize():f}"

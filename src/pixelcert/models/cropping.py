@@ -1,0 +1,149 @@
+"""The first parts of a network, where a place of the answer depends on places nearby alone.
+
+When a window of the image changes, most of what these parts answer stays as it was. They can be run on a crop that
+holds the change and what is needed around it, and the rest is known from the unchanged image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from torch import Tensor, fx, nn
+
+from .folding import ADDITIONS, RELUS, is_as_it_came
+from .splitting import cut_at
+
+_POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
+
+
+class Reach(NamedTuple):
+    """Place j of the answer depends on places j · stride - before … j · stride + after, along each side."""
+
+    stride: int = 1
+    before: int = 0
+    after: int = 0
+
+    def then(self, kernel: int, stride: int, padding: int, dilation: int) -> Reach:
+        """The reach with a convolution or pooling behind it."""
+        ahead = dilation * (kernel - 1) - padding
+        return Reach(self.stride * stride, self.before + self.stride * padding, self.after + self.stride * ahead)
+
+    def changed(self, first: int, last: int) -> tuple[int, int]:
+        """The first and the last place of the answer that depend on places `first` … `last`."""
+        return -((self.after - first) // self.stride), (last + self.before) // self.stride
+
+    def needed(self, first: int, last: int) -> tuple[int, int]:
+        """The first and the last place that places `first` … `last` of the answer depend on."""
+        return first * self.stride - self.before, last * self.stride + self.after
+
+
+class LocalPart(NamedTuple):
+    """A part of a network, and how far its places depend on each other."""
+
+    run: Callable[..., Tensor]
+    reach: Reach
+
+
+class LocalParts(NamedTuple):
+    """A network in a row of local parts, maybe none, and a rest."""
+
+    parts: tuple[LocalPart, ...]
+    rest: Callable[..., Tensor]
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """What the network answers."""
+        for part in self.parts:
+            inputs = part.run(inputs)
+        return self.rest(inputs)
+
+    def each(self, change: Callable[[Any], Any]) -> LocalParts:
+        """The same with every part changed."""
+        return LocalParts(tuple(LocalPart(change(part.run), part.reach) for part in self.parts), change(self.rest))
+
+
+def find_local_parts(net: nn.Module) -> LocalParts:
+    """The local parts that `net` begins with, one for each resolution, and the rest of it."""
+    parts: list[LocalPart] = []
+    try:
+        rest = fx.symbolic_trace(net)
+    except Exception:  # tracing runs the network's own code on symbols, and that may raise anything
+        return LocalParts((), net)
+    while cut := _end_of_first_part(rest):
+        node, reach = cut
+        part, rest = cut_at(rest, rest.graph, node)
+        parts.append(LocalPart(part, reach))
+    return LocalParts(tuple(parts), rest)
+
+
+def _end_of_first_part(net: fx.GraphModule) -> tuple[fx.Node, Reach] | None:
+    """The last node of the first resolution on which alone all later ones depend, and how far it reaches."""
+    waists = [(node, reach) for node, reach in _waists(net) if node.op in ("call_module", "call_function")]
+    for (node, reach), (_, following) in pairwise(waists):
+        if reach.stride != following.stride:
+            return node, reach
+    return waists[-1] if waists else None
+
+
+def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
+    """Nodes through which alone all later ones depend on the input, and how far they reach, while that is local."""
+    nodes = list(net.graph.nodes)
+    place = {node: index for index, node in enumerate(nodes)}
+    reaches: dict[fx.Node, Reach] = {}
+    open_until = 0  # the last node that uses one of those before
+    for index, node in enumerate(nodes):
+        reach = Reach() if index == 0 else _reach(node, net, reaches)
+        if reach is None:
+            return
+        reaches[node] = reach
+        if open_until <= index:
+            yield node, reach
+        open_until = max([open_until, *(place[user] for user in node.users)])
+
+
+def _reach(node: fx.Node, net: fx.GraphModule, known: dict[fx.Node, Reach]) -> Reach | None:
+    """How far a node depends on the network's input; None if that is not known to be local."""
+    if not node.args or any(not isinstance(each, fx.Node) or each not in known for each in node.args):
+        return None
+    reaches = [known[each] for each in node.args if isinstance(each, fx.Node)]
+    if node.op == "call_method":
+        return reaches[0] if node.target == "clone" else None
+    if node.op == "call_module" and len(reaches) == 1 and not node.kwargs:
+        return _through(net.get_submodule(str(node.target)), reaches[0])
+    if node.op == "call_function" and not node.kwargs.keys() - {"inplace"}:
+        return _through_function(node.target, reaches)
+    return None
+
+
+def _through_function(function: Any, reaches: list[Reach]) -> Reach | None:
+    if function in RELUS:
+        return reaches[0]
+    if function in ADDITIONS and len({reach.stride for reach in reaches}) == 1:
+        return Reach(reaches[0].stride, max(r.before for r in reaches), max(r.after for r in reaches))
+    return None
+
+
+def _through(module: nn.Module, reach: Reach) -> Reach | None:
+    """The reach behind a module; None if it is not one of torch's own, as they come."""
+    if not is_as_it_came(module):
+        return None
+    if type(module) in _POINTWISE:
+        return reach
+    if type(module) is nn.Conv2d and module.padding_mode == "zeros":
+        options: Any = module.kernel_size, module.stride, module.padding, module.dilation
+    elif type(module) is nn.MaxPool2d and not module.ceil_mode and not module.return_indices:
+        options = module.kernel_size, module.stride, module.padding, module.dilation
+    elif type(module) is nn.AvgPool2d and not module.ceil_mode:
+        options = module.kernel_size, module.stride, module.padding, 1
+    else:
+        return None
+    numbers = [number for option in options if (number := _on_both_sides(option)) is not None]
+    return reach.then(*numbers) if len(numbers) == len(options) else None
+
+
+def _on_both_sides(option: Any) -> int | None:
+    """An option that is the same along both sides, as a number."""
+    if isinstance(option, tuple):
+        return option[0] if len(set(option)) == 1 else None
+    return option if isinstance(option, int) else None

@@ -1,0 +1,224 @@
+"""Data: what a page knows. Counts, packed; and every threshold and radius, computed here and never in the browser.
+
+The browser steps down Holm's thresholds with whole numbers from `statistics.steps`, so its labels are those of
+`Certificate` pixel for pixel, and no special function is written twice.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from PIL import Image
+
+from .. import statistics
+from ..basics.files import sha256
+from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
+from ..figures.sheet import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
+from ..plan import Criterion
+from ..votes import Votes
+from .entries import Chunks, Shown
+
+TAUS = tuple(percent / 100 for percent in range(51, 100))  # the slider's; those asked for come besides
+ALWAYS_SHOWN = 4  # choices that a page names even where there is only one: image, model, method, layer
+
+
+class Index:
+    """Everything that a page must know from the start, small: names, tests, and where the chunks are."""
+
+    def __init__(self, chunks: Chunks, taus: Sequence[float], criterion: Criterion) -> None:
+        self._chunks, self._criterion = chunks, criterion
+        self._taus = sorted({*TAUS, *taus})
+        self._tests: list[dict[str, Any]] = []
+        self._test_of: dict[tuple[Any, ...], int] = {}
+        self._photos: dict[str, str] = {}
+        self._images: dict[tuple[str, tuple[int, int]], int] = {}
+        self._entries: list[dict[str, Any]] = []
+        self._choices: list[dict[str, str]] = []
+
+    def add(self, shown: Shown, levels: Sequence[float] | None = None) -> None:
+        """Take votes in: their counts and photograph become chunks."""
+        votes = shown.votes
+        votes.require_complete()
+        photo = None if votes.photo is None else self._find_photo(votes.photo)
+        counts = self._chunks.add("counts", pack(shown, levels))
+        image = self._images.setdefault((votes.provenance.image, votes.size), len(self._images))
+        self._entries.append({"image": image, "test": self._find_test(votes), "counts": counts, "photo": photo})
+        self._choices.append(shown.choices)
+
+    def content(self) -> dict[str, Any]:
+        facets, chosen = _facets(self._with_own_image_names())
+        entries = [{**entry, "choices": values} for entry, values in zip(self._entries, chosen, strict=True)]
+        return {"facets": facets, "entries": entries, "tests": self._tests, "palette": palette()}
+
+    def _with_own_image_names(self) -> list[dict[str, str]]:
+        """Choices in which no two images, by digest and size, have the same name: only maps of one may be compared."""
+        images = [entry["image"] for entry in self._entries]
+        of_name: dict[str, set[int]] = {}
+        for image, choice in zip(images, self._choices, strict=True):
+            of_name.setdefault(choice["Image"], set()).add(image)
+        about = [f"{height} × {width}, {digest[:12]}" for digest, (height, width) in self._images]
+        return [
+            choice if len(of_name[name := choice["Image"]]) == 1 else {**choice, "Image": f"{name} ({about[image]})"}
+            for image, choice in zip(images, self._choices, strict=True)
+        ]
+
+    def _find_photo(self, photo: NDArray[np.uint8]) -> str:
+        """Each photograph is encoded once, which takes longer than all else."""
+        key = sha256(str(photo.shape).encode(), photo.tobytes())
+        if key not in self._photos:
+            self._photos[key] = self._chunks.add("photo", to_png(photo))
+        return self._photos[key]
+
+    def _find_test(self, votes: Votes) -> int:
+        """Votes of one plan and size share a test, which depends on no count."""
+        plan, counted = votes.plan, votes.predictions is not None
+        key = (plan.sigma, plan.n, plan.guess, votes.size, votes.channels, counted)
+        if key not in self._test_of:
+            self._test_of[key] = len(self._tests)
+            self._tests.append(make_test(votes, self._taus, self._criterion.for_plan(plan)))
+        return self._test_of[key]
+
+
+# ── Tests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict[str, Any]:
+    """All that is needed to certify votes of this kind at any of `taus`."""
+    plan, alpha, correction = votes.plan, criterion.alpha, criterion.correction
+    by_count = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels)
+    return {
+        "n": plan.n,
+        "sigma": plan.sigma,
+        "guess": plan.guess if correction == "reference" else 0,
+        "tested": statistics.tested_samples(plan, criterion),
+        "alpha": alpha,
+        "correction": correction,
+        "promise": promise_in_words(votes, criterion, "{R}"),
+        "radiusPromise": _radius_promise(votes, alpha),
+        "values": votes.channels * votes.pixels,
+        "radii": statistics.certified_radius(by_count, votes.pixels, votes.channels).tolist(),
+        "taus": [_at_tau(votes, replace(criterion, tau=tau)) for tau in taus],
+    }
+
+
+def _radius_promise(votes: Votes, alpha: float) -> str:
+    """What a radius map guarantees, in one sentence."""
+    return (
+        f"With confidence {confidence_in_words(alpha)}, for each level apart: every pixel keeps its majority label "
+        f"under every change below its own radius in ℓ2 of the image's {space_in_words(votes)}, for all pixels and "
+        f"all τ at once."
+    )
+
+
+def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
+    tau = criterion.tau
+    if fewest := statistics.fewest_samples(votes.plan, criterion, votes.pixels):
+        return {"tau": tau, "fewest": fewest}
+    test = thresholds(votes, criterion)
+    return {"tau": tau, "radius": votes.radius_at(tau), "steps": test.steps, "prediction": test.prediction}
+
+
+# ── Choices ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _facets(choices: Sequence[dict[str, str]]) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """The lists to choose from, and for each entry its place in them.
+
+    A list is shown where it decides something that those before it leave open.
+    """
+    choices = _told_apart(choices)
+    facets: list[dict[str, Any]] = []
+    chosen = [list[int]() for _ in choices]
+    for name in choices[0] if choices else ():
+        before: dict[tuple[int, ...], set[str]] = {}
+        values = list(dict.fromkeys(choice[name] for choice in choices))
+        place = {value: index for index, value in enumerate(values)}
+        for choice, places in zip(choices, chosen, strict=True):
+            before.setdefault(tuple(places), set()).add(choice[name])
+            places.append(place[choice[name]])
+        decides = any(len(found) > 1 for found in before.values())
+        facets.append({"name": name, "values": values, "shown": decides or len(facets) < ALWAYS_SHOWN})
+    return facets, chosen
+
+
+def _told_apart(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Choices with a number for those that nothing else tells apart."""
+    seen: Counter[tuple[str, ...]] = Counter()
+    numbered = []
+    for choice in choices:
+        seen[tuple(choice.values())] += 1
+        numbered.append({**choice, "Number": str(seen[tuple(choice.values())])})
+    return numbered
+
+
+# ── Counts and pictures ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pack(shown: Shown, levels: Sequence[float] | None = None) -> bytes:
+    """Counts and facts of votes, compressed: a line of JSON, then the planes, low level first.
+
+    Planes are `ones` of every level, then how often the pixel was neither one nor zero, then `guess_ones` where labels
+    are guessed. Each is stored as differences from pixel to pixel: neighbours are alike, and few pixels are neither.
+    """
+    votes = shown.votes
+    ordered = sorted(votes.plan.levels if levels is None else levels)
+    rows = [votes.index(level) for level in ordered]
+    planes = [votes.ones[rows], votes.plan.n - votes.ones[rows] - votes.zeros[rows]]
+    if votes.guess_ones is not None:
+        planes.append(votes.guess_ones[rows])
+    kind = "<u1" if votes.plan.n < 256 else "<u2" if votes.plan.n < 65536 else "<u4"
+    colours = level_colours(ordered)
+    header = {
+        "size": votes.size,
+        "bytes": int(kind[-1]),
+        "levels": ordered,
+        "colours": [_bytes_of(colours[level]) for level in ordered],
+        "target": votes.provenance.target_name,
+        "answer": _answer(votes),
+        "facts": shown.facts,
+    }
+    flat = np.stack(planes).astype(kind).reshape(-1)
+    differences = np.diff(flat, prepend=flat.dtype.type(0))  # wraps around, and so does the sum that undoes it
+    return zlib.compress(json.dumps(header).encode() + b"\n" + differences.astype(kind).tobytes(), 6)
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], NDArray[np.unsignedinteger]]:
+    """What `pack` packed: the header, and the planes as (kinds, levels, H, W). The page does the same."""
+    line, _, rest = zlib.decompress(data).partition(b"\n")
+    header = json.loads(line)
+    differences = np.frombuffer(rest, dtype=f"<u{header['bytes']}")
+    planes = np.cumsum(differences, dtype=differences.dtype)
+    return header, planes.reshape(-1, len(header["levels"]), *header["size"])
+
+
+def _answer(votes: Votes) -> dict[str, Any] | None:
+    """The model's most frequent answer under noise."""
+    if votes.predictions is None:
+        return None
+    answer = int(votes.predictions.argmax())
+    return {"name": votes.provenance.class_name(answer), "votes": int(votes.predictions[answer])}
+
+
+def to_png(picture: NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def palette() -> dict[str, Any]:
+    """The figures' colours as bytes."""
+    shades = colormaps[RADIUS_MAP](np.arange(256), bytes=True)[:, :3]
+    return {"zero": _bytes_of(ZERO), "abstained": _bytes_of(ABSTAINED), "radius": shades.tolist()}
+
+
+def _bytes_of(colour: Colour) -> list[int]:
+    return [round(255 * part) for part in colour]

@@ -1,0 +1,1 @@
+"""Sampling: from an explainer and an image to votes."""

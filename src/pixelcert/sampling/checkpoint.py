@@ -1,0 +1,167 @@
+"""Checkpoint: votes in files, named and checked before sampling, found, continued, and saved as they are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..basics.files import check_name
+from ..basics.messages import ArgumentError, VotesFileError
+from ..explainer import Explainer, Tuning
+from ..image import image_hash, load_image
+from ..methods import METHODS, Method, method
+from ..models import Classifier
+from ..noise import snap
+from ..plan import Criterion, Plan, check_levels
+from ..votes import Provenance, Votes
+from .sample import Interrupted, SamplingError, Subject, differences, sample_plans
+
+
+class Place(NamedTuple):
+    """Where votes go: whole ones, and what an interruption leaves of them."""
+
+    whole: Path
+    partial: Path
+
+    @classmethod
+    def of(cls, file: Path) -> Place:
+        """Return the place of `file`, with partial votes beside it."""
+        return cls(file, file.with_suffix(".partial.safetensors"))
+
+    def save(self, votes: Votes) -> Path:
+        """Write votes as whole or as partial ones; whole ones end the partial file."""
+        file = self.whole if votes.complete else self.partial
+        try:
+            votes.save(file)
+        except FileNotFoundError:  # without locks, another process may sweep the first try away
+            votes.save(file)
+        if votes.complete:
+            self.partial.unlink(missing_ok=True)
+        return file
+
+
+def sample_into(
+    places: Sequence[Sequence[Place]],  # of each subject, one for each plan
+    plans: Sequence[Plan],
+    explainer: Explainer,
+    subjects: Sequence[Subject],
+    found: Sequence[Votes | None],
+    tuning: Tuning,
+) -> Iterator[tuple[Votes, ...]]:
+    """Yield every subject's votes, saved in its places: started ones are resumed, new ones share batches.
+
+    What an interruption or a failure leaves is saved as partial votes before the exception passes on.
+    """
+    fresh = [subject for subject, votes in zip(subjects, found, strict=True) if votes is None]
+    sampled = sample_plans(plans, explainer, fresh, tuning)
+    for own, subject, votes in zip(places, subjects, found, strict=True):
+        try:
+            if votes is None:
+                done = next(sampled)
+            else:
+                size, progress = tuning.batch_size, subject.progress
+                done = (votes.resume(explainer, subject.image, batch_size=size, progress=progress),)
+        except (Interrupted, SamplingError) as stop:
+            for place, part in zip(own, stop.all_votes, strict=True):
+                place.save(part)
+            raise
+        for place, one in zip(own, done, strict=True):
+            place.save(one)
+        yield done
+
+
+def find_votes(
+    place: Place, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning, overwrite: bool
+) -> Votes | None:
+    """Return votes of this very question that are already there; refuse others, unless they may be replaced."""
+    found = None
+    for path in place:
+        try:
+            votes = Votes.load(path) if path.exists() else None
+        except VotesFileError:
+            if not overwrite:
+                raise
+            continue
+        if votes is None:
+            continue
+        if not (changed := differences(votes, plan, explainer, subject, tuning)):
+            found = found or votes
+        elif not overwrite:
+            remedy = "give the same settings, another --out, or --overwrite"
+            raise ArgumentError(f"{path} holds votes of another run ({'; '.join(changed)}): {remedy}.")
+    return found
+
+
+# ── What votes are about ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def explainer_of(source: Provenance, load: Callable[[], Classifier]) -> Method:
+    """Make the method that a provenance names again, at its layer, on the model that `load` gives."""
+    if source.method not in METHODS:
+        raise ArgumentError(
+            f"{source.method} is none of `pixelcert methods`, so it cannot be made again here: attack it from Python, "
+            f"with pixelcert.attack(votes, explainer, image)."
+        )
+    params: Any = source.params
+    return method(source.method, load(), source.layer, **params)
+
+
+def image_of(votes: Votes, files: Sequence[Path] = ()) -> Tensor:
+    """Return the very image that was certified: one of the files, or the picture in the votes where it is exact."""
+    given = [load_image(file, votes.size[0]) for file in files]
+    stored = [] if votes.photo is None else [torch.from_numpy(votes.photo.astype("float32") / 255).permute(2, 0, 1)]
+    for image in (*given, *stored):
+        if image_hash(snap(image)) == votes.provenance.image:
+            return image
+    name = votes.provenance.image_name or "the image"
+    raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
+
+
+# ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
+
+
+def check_own_names(files: Sequence[Path], what: str, remedy: str) -> None:
+    """Refuse files of which two would be written under one name."""
+    stems = [file.stem for file in files]
+    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
+        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
+
+
+def votes_places(images: Sequence[Path], out: Path, method: str, layer: str) -> list[Place]:
+    """Return the place of each image's votes in the folder `out`, which is made."""
+    check_own_names(images, "images", "rename or run them apart")
+    make_folder(out)
+    places = [Place.of(out / f"{path.stem}-{method}-{layer}.safetensors") for path in images]
+    for place in places:
+        check_name(place.partial)
+    return places
+
+
+def picture_file(
+    file: Path, plan: Plan, criterion: Criterion, levels: Sequence[float] | None = None, out: Path | None = None
+) -> Path:
+    """Return where the picture of a certificate of the votes in `file` goes.
+
+    What differs from the defaults is in its name, so that it never takes the place of another picture.
+    """
+    usual, chosen = Criterion(), sorted(plan.levels if levels is None else check_levels(levels), reverse=True)
+    parts = [file.stem]
+    parts += [f"tau{criterion.tau}"] if criterion.tau != usual.tau else []
+    parts += [f"alpha{criterion.alpha}"] if criterion.alpha != usual.alpha else []
+    correction = criterion.correction_for(plan)
+    parts += [correction] if correction != usual.correction_for(plan) else []
+    parts += [f"K{level}" for level in chosen] if chosen != sorted(plan.levels, reverse=True) else []
+    picture = (out or file.parent) / f"{'-'.join(parts)}.png"
+    check_name(picture)
+    return picture

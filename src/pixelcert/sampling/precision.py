@@ -1,0 +1,150 @@
+"""Precision: settle how an explainer is computed: number format, compiling, batch size.
+
+A certificate is about the function as it is computed, so a lower precision is as sound as a higher one: it is another,
+slightly different explainer, and the votes' provenance says which. docs/performance.md has the measured effects behind
+"auto".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import get_args
+
+import torch
+
+from ..basics.machine import can_run_triton, images_per_batch, missing_for_compiling, tf32, tf32_allowed
+from ..basics.messages import ArgumentError, ModelError
+from ..explainer import Explainer, Precision, Tuning
+from ..votes import Provenance
+
+_LONG = 4_000_000  # passes of 224 × 224 pixels from which compiling saves more time than it takes
+# Batches of the device that one call of the explainer may take, so that progress shows and little is lost when it ends.
+_CALL = {"cpu": 1}
+_CALL_ACCELERATOR = 64
+
+
+def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Tuning:
+    """Settle what `tuning` leaves open, and refuse what cannot be had.
+
+    - precision "auto": bfloat16 on GPUs that have it, where the method bears it; float32 elsewhere. A black box, and a
+      model that is not in float32, are left as they are.
+    - compile "auto": on a GPU with Triton and a C compiler, for methods that can be compiled, when the wait pays for so
+      many `passes` of 224 × 224 pixels.
+    - batch size: what fills the device with images of so many values.
+    """
+    tuning.check()
+    return Tuning(
+        tuning.batch_size or choose_batch_size(explainer, device, values),
+        _choose_precision(explainer, device, tuning.precision),
+        _choose_compile(explainer, device, tuning, passes)[0],
+    )
+
+
+def settle_as(source: Provenance, explainer: Explainer, device: torch.device, batch_size: int | None) -> Tuning:
+    """Settle as votes of `source` were computed, as far as the explainer can be told; a black box is as it is."""
+    own, size = own_precision(explainer, device), batch_size or source.batch_size
+    known = source.precision in get_args(Precision) and (_is_single(own) or own == source.precision)
+    if known and explainer.tunable:
+        return Tuning(size, source.precision, source.compiled)
+    return Tuning(size, own, False)
+
+
+def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.device, passes: float) -> dict[str, str]:
+    """Say for the provenance what "auto" did not take, and why: the faster precision, compiling, our own kernels."""
+    steps = {}
+    if asked.precision == "auto" and settled.precision == "float32" and explainer.tunable:
+        steps["bfloat16"] = f"no ({_why_not_bfloat16(explainer, device)})"
+    if asked.compile == "auto" and not settled.compile:
+        steps["compiled"] = f"no ({_choose_compile(explainer, device, asked, passes)[1]})"
+    if not can_run_triton(device):
+        steps["kernels"] = "torch"
+    return steps
+
+
+def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
+    """Return how many noisy images of so many values one call takes, from the passes that one of them takes."""
+    full = images_per_batch(device, values)
+    calls = _CALL.get(device.type, _CALL_ACCELERATOR)
+    return max(1, min(full, calls * full // max(1, explainer.passes)))
+
+
+def own_precision(explainer: Explainer, device: torch.device) -> str:
+    """Return the number format of the explainer's model as it is, and where torch may round it further."""
+    dtype = explainer.model.precision
+    convolutions, products = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
+    rounded = {
+        "tf32 convolutions": convolutions,
+        "tf32 products": products,
+        "autocast": torch.is_autocast_enabled(device.type),
+    }
+    return ", ".join((dtype, *(name for name, on in rounded.items() if on)))
+
+
+@contextmanager
+def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
+    """Make a GPU repeat itself exactly, and round float32 to TF32 for all tunings but "float32", inside the block.
+
+    These are settings of the whole process: sample from one thread at a time.
+    """
+    if device.type != "cuda" or tuning.precision not in ("float32", "tf32", "bfloat16"):
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    before, cudnn.deterministic = cudnn.deterministic, True
+    try:
+        with tf32(allowed=tuning.precision != "float32"):
+            yield
+    finally:
+        cudnn.deterministic = before
+
+
+def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> str:
+    own = own_precision(explainer, device)
+    single = _is_single(own)
+    if asked == "auto":
+        if not (explainer.tunable and single):
+            return own
+        return "bfloat16" if not _why_not_bfloat16(explainer, device) else "float32"
+    if asked == "tf32" and device.type != "cuda":
+        raise ArgumentError(f"precision='tf32' is a format of NVIDIA's GPUs, and this is {device}: use float32.")
+    if not single and own != asked:
+        raise ArgumentError(f"precision={asked!r} is for networks in float32, and this is {own}: use auto.")
+    if asked == "bfloat16" and not explainer.tunable:
+        raise ArgumentError("precision='bfloat16' cannot be given to a black box: cast its network, and use auto.")
+    return asked
+
+
+def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:
+    """Return why "auto" stays with float32; "" if bfloat16 will do. The copy that is made to try it is kept."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+        return "the device has no bfloat16"
+    if not explainer.bears_bfloat16:
+        return "the method's certificates would change"
+    try:
+        explainer.tuned(Tuning(1, "bfloat16", False))
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def _choose_compile(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> tuple[bool, str]:
+    """Return whether to compile, and why not; refuse it where it was asked for and cannot be done."""
+    if asked.compile is False:
+        return False, "not asked for"
+    if not explainer.tunable:
+        problem = "a black box cannot be compiled from outside: compile its network yourself"
+    elif not explainer.fusable:
+        problem = f"{explainer.name} changes functions of the network as it runs, which a compiler does not see"
+    else:
+        problem = missing_for_compiling(device)
+    if problem and asked.compile is True:
+        raise ArgumentError(f'compile=True: {problem}, or use "auto".')
+    if asked.compile == "auto" and not (device.type == "cuda" and passes >= _LONG and explainer.compilable):
+        problem = problem or "the wait would not pay"
+    return not problem, problem
+
+
+def _is_single(own: str) -> bool:
+    """Return True if a model's own precision is float32, however torch may round that on a GPU."""
+    return own.startswith("float32") and "autocast" not in own

@@ -1,0 +1,246 @@
+"""Sample: from an explainer and an image to `Votes`. Everything asked is checked at this door, before the loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import statistics
+from ..basics.machine import device_name
+from ..basics.messages import ArgumentError, Progress, check_target
+from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, class_names, describe
+from ..image import check_image, image_hash
+from ..noise import snap
+from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign
+from ..ranking import check_levels_fit
+from ..votes import Provenance, Votes
+from .loop import Interrupted as Interrupted
+from .loop import SamplingError as SamplingError
+from .loop import Task, count_each
+from .precision import record, settle, settle_as
+
+if TYPE_CHECKING:
+    from ..certificate import Certificate
+
+_UNTUNED = Tuning()
+
+
+class Subject(NamedTuple):
+    """An image to explain, and the class to explain it for."""
+
+    image: Tensor | NDArray[np.floating]  # (C, H, W) in [0, 1], before normalisation
+    target: int
+    name: str = ""
+    progress: Progress | None = None  # called with (samples counted, samples planned) after every batch
+
+
+def certify(
+    explainer: Explains,
+    image: Tensor | NDArray[np.floating],
+    target: int,
+    *,
+    tau: float = TAU,
+    alpha: float = ALPHA,
+    correction: Correction | None = None,
+    **sampling: Any,
+) -> Certificate:
+    """Sample and certify in one call; `sampling` are the other arguments of `sample`."""
+    votes = sample(explainer, image, target, tau=tau, alpha=alpha, correction=correction, **sampling)
+    return votes.certify(tau, alpha, correction=correction)
+
+
+def sample(
+    explainer: Explains,
+    image: Tensor | NDArray[np.floating],
+    target: int,
+    *,
+    sigma: float = SIGMA,
+    n: int = N,
+    levels: float | Sequence[float] = LEVELS,
+    seed: int = 0,
+    sign: Sign | None = None,
+    preset: Preset = "default",
+    tau: float | None = TAU,
+    alpha: float = ALPHA,
+    correction: Correction | None = None,
+    batch_size: int | None = None,
+    precision: Precision = "auto",
+    compile: Compile = "auto",
+    image_name: str = "",
+    progress: Progress | None = None,
+) -> Votes:
+    """Explain `n` noisy copies of `image` and count, per level and pixel, how often it is in the top K %.
+
+    Args:
+        explainer: any callable ``(images (B, C, H, W), targets (B,)) → maps``.
+        image: (C, H, W) in [0, 1], before normalisation: the space in which noise is added and the radius holds.
+        target: the class to explain, the same for every sample.
+        sigma: standard deviation of the noise. A larger one certifies a larger radius, and fewer pixels.
+        levels: K in percent, in any order.
+        sign: rank the maps "signed", by "absolute" value, or by "positive" part; by default as the preset says.
+        preset: "default", or "reference" to reproduce the published code's ranking and test.
+        tau, alpha, correction: the certificate to be asked for, so that an n too small for it is refused before
+            sampling; votes do not depend on them. ``tau=None`` skips the check.
+        batch_size: noisy images per call of the explainer; chosen by default, halved when memory runs out.
+        precision: "float32", "tf32" or "bfloat16"; "auto" takes the fastest that hardly changes certificates. The
+            certificate is about the function as computed, so each is sound.
+        compile: whether to compile the network first; "auto" does on a GPU where the wait pays.
+        progress: called with (samples counted, samples planned) after every batch.
+
+    Raises:
+        Interrupted: on Ctrl-C, carrying the votes counted so far.
+    """
+    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=levels, seed=seed)
+    explainer = as_explainer(explainer)
+    if tau is not None:
+        pixels = check_image(image, explainer.model.channels).shape[1:].numel()
+        statistics.check_feasible(plan, Criterion(tau, alpha, correction), pixels)
+    subject = Subject(image, target, image_name, progress)
+    return next(sample_each(plan, explainer, [subject], Tuning(batch_size, precision, compile)))
+
+
+def sample_each(
+    plan: Plan, explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
+) -> Iterator[Votes]:
+    """Yield the votes of every subject, in order, as they are done. Samples of several images share a batch.
+
+    While the caller looks at one image's votes, an accelerator goes on with the next. When sampling is interrupted or
+    fails, `Interrupted` and `SamplingError` carry the votes of the first image that is not done.
+    """
+    return (votes for (votes,) in sample_plans((plan,), explainer, subjects, tuning))
+
+
+def sample_plans(
+    plans: Sequence[Plan], explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
+) -> Iterator[tuple[Votes, ...]]:
+    """Do as `sample_each` for several plans that draw the same noise: maps are made once, and counted by each plan."""
+    noises = {(plan.sigma, plan.n, plan.seed) for plan in plans}
+    if len(noises) != 1:
+        raise ArgumentError(f"plans draw different noise (sigma, n, seed): {sorted(noises)}. Sample them one by one.")
+    if not subjects:
+        return iter(())
+    explainer = as_explainer(explainer)
+    checked = [_check_subject(subject, explainer, plans) for subject in subjects]
+    values = [image.numel() for image, _ in checked]
+    device = _device_of(explainer, checked[0][0])
+    passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
+    settled = settle(explainer, tuning, device, values[0], passes)
+    tuned = explainer.tuned(settled)
+    base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
+
+    def start(subject: Subject, image: Tensor, target: int) -> Task:
+        clean, names = _on_lattice(image), class_names(explainer, [target])
+        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target, class_names=names)
+        return Task.start(tuple(plans), clean, device, source, subject.progress)
+
+    tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
+    ahead = device.type == "cuda" and len(subjects) > 1
+    return count_each(_in_advance(tasks, device) if ahead else tasks, tuned, settled)
+
+
+def resume(
+    votes: Votes,
+    explainer: Explains,
+    image: Tensor | NDArray[np.floating],
+    *,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> Votes:
+    """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
+
+    Refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
+    only: it is up to you to give the same.
+    """
+    explainer, source = as_explainer(explainer), votes.provenance
+    checked = check_image(image, explainer.model.channels)
+    device, clean = _device_of(explainer, checked), _on_lattice(checked)
+    Tuning(batch_size).check()
+    tuning = settle_as(source, explainer, device, batch_size)
+    tuned = explainer.tuned(tuning)
+    now = _provenance(explainer, device, tuning, tuned.surgery)
+    now = replace(now, image=image_hash(clean), image_name=source.image_name, target=source.target)
+    if changed := source.differences(now):
+        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
+    if votes.complete:
+        return votes
+    now = replace(now, surgery={**(source.surgery or {}), **tuned.surgery})
+    (whole,) = next(count_each([Task.resume(votes, clean.to(device), now, progress)], tuned, tuning))
+    return whole
+
+
+def differences(
+    votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
+) -> list[str]:
+    """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
+    checked = check_image(subject.image, explainer.model.channels)
+    device = _device_of(explainer, checked)
+    settled = settle(explainer, replace(tuning, compile=False), device, checked.numel())
+    now = replace(
+        _provenance(explainer, device, settled), image=image_hash(_on_lattice(checked)), target=int(subject.target)
+    )
+    changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
+    drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
+    return drawn + votes.provenance.differences(now)
+
+
+def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]) -> tuple[Tensor, int]:
+    image = check_image(subject.image, explainer.model.channels)
+    for plan in plans:
+        check_levels_fit(plan.levels, image.shape[1:].numel(), plan.rule)
+    return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
+
+
+def _device_of(explainer: Explainer, image: Tensor) -> torch.device:
+    """Return the device of the explainer's model, else the image's."""
+    return explainer.model.device or image.device
+
+
+def _on_lattice(image: Tensor) -> Tensor:
+    """Snap an image on the CPU, where it is hashed; moving it later does not change it."""
+    return snap(image.cpu())
+
+
+def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
+    """Make the next few tasks in another thread, and copy them to the GPU while it is at work."""
+    aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def make() -> Task | None:
+        with torch.cuda.stream(aside):
+            task = next(tasks, None)
+        aside.synchronize()
+        return task
+
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = deque(thread.submit(make) for _ in range(4))
+        while (task := upcoming.popleft().result()) is not None:
+            for tensor in (task.clean, *(counts.votes for counts in task.counts)):
+                tensor.record_stream(torch.cuda.current_stream(device))  # not to be given away while that reads them
+            upcoming.append(thread.submit(make))
+            yield task
+
+
+def _provenance(
+    explainer: Explainer, device: torch.device, tuning: Tuning, surgery: Mapping[str, str] | None = None
+) -> Provenance:
+    """Tell of explainer and machine; image and target are filled in for each subject."""
+    assert tuning.batch_size is not None, "the tuning is settled"
+    return Provenance(
+        **describe(explainer),
+        image="",
+        image_name="",
+        target=0,
+        class_names={},
+        device=device_name(device),
+        precision=tuning.precision,
+        compiled=tuning.compile is True,
+        batch_size=tuning.batch_size,
+        surgery=surgery,
+    )

@@ -1,0 +1,255 @@
+"""Resolved: a study's settings beside what they turned out to mean: weights, sizes and the photographs chosen.
+
+It is saved in the study's folder, so that jobs and results can be named again without loading a model, and a study can
+be repeated on the same photographs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..basics.files import sha256, write_atomically
+from ..basics.machine import check_device
+from ..basics.messages import ArgumentError, InfeasibleError, PixelcertWarning, Progress, Track
+from ..models import Classifier, load_model
+from ..models.variants import for_grid
+from ..photographs import Photograph, Selection, choose, find_photographs, unlisted_images
+from ..statistics import check_feasible
+from .settings import Settings
+
+FILE = "resolved.json"
+NAMED = 3  # of the photographs that are left out
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model as the study found it."""
+
+    label: str
+    model: str  # what `load_model` is given
+    weights: str  # SHA-256 of the parameters
+    image_size: int  # side in pixels of its images
+    cell_size: int  # of the photographs in its grids
+    grid_size: int  # of the grids as it sees them; smaller than side · cell_size where it takes no other size
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All that the jobs of a study depend on."""
+
+    settings: Settings
+    models: Mapping[str, ModelFacts]
+    selection: Selection
+    selection_file: str = ""
+
+    def sizes(self) -> dict[str, int]:
+        """The side in pixels of everything that is certified, by what it is."""
+        found = {}
+        for label in self.settings.models:
+            if self.selection.images:
+                found[f"images of {label}"] = self.models[label].image_size
+            if self.selection.grids:
+                found[f"grids of {label}"] = self.models[label].grid_size
+        return found
+
+    def save(self, folder: Path) -> None:
+        content = {
+            "about": "What the study file meant when it was last planned or run; `study results` reads it.",
+            "settings": self.settings.model_dump(mode="json"),
+            "models": {label: asdict(facts) for label, facts in self.models.items()},
+            "selection": self.selection_file,
+        }
+        write_atomically(folder / FILE, json.dumps(content, indent=1).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Inventory:
+        """What `save` wrote; refuses a folder in which nothing was planned or run yet."""
+        try:
+            content = json.loads((folder / FILE).read_bytes())
+            settings = Settings.model_validate(content["settings"])
+            models = {label: ModelFacts(**facts) for label, facts in content["models"].items()}
+            selection_file = str(content["selection"])
+            selection = _load_selection(folder / selection_file)
+        except FileNotFoundError as error:
+            raise ArgumentError(f"{folder} holds no study yet: `pixelcert study run` fills it.") from error
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` mends it.") from error
+        return cls(settings, models, selection, selection_file)
+
+
+def take_inventory(settings: Settings, base: Path, folder: Path, device: str | None, track: Track) -> Inventory:
+    """Load each model once, choose the photographs or read the earlier choice, and check that τ can be reached.
+
+    Paths in the settings are relative to `base`, the study file's folder. Saves what it found in `folder`.
+    """
+    check_device(device)
+    _check_folder(settings, base)
+    models, filters, classes = {}, [], None
+    labels, progress = tuple(dict.fromkeys((*settings.models, *settings.images.filter))), track("models")
+    for count, label in enumerate(labels):
+        progress(count, len(labels))
+        model = load_study_model(settings, label, base, device)
+        classes = _same_classes(settings, label, model, classes)
+        if label in settings.images.filter:
+            filters.append(model)
+        models[label] = _facts(settings, label, model)
+    progress(len(labels), len(labels))
+    photographs = _photographs(settings, base, classes)
+    file = folder / _selection_file(settings, models, photographs)
+    _refuse_another(file)
+    if not file.exists():
+        _keep_first(_choose(settings, base, photographs, filters, track("photographs")), file)
+    selection = _load_selection(file)
+    resolved = Inventory(settings, models, selection, file.name)
+    _check_feasible(resolved)
+    resolved.save(folder)
+    return resolved
+
+
+def load_study_model(settings: Settings, label: str, base: Path, device: str | None = None) -> Classifier:
+    """The model that `label` stands for. Random weights are the same every time, or no job could be found again."""
+    spec = settings.model_named(label)
+    weights = {"DEFAULT": "DEFAULT", "none": None}.get(spec.weights, base / spec.weights)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = load_model(str(spec.model), weights, device)
+    model.name = label
+    if spec.size is None or spec.size == model.size:
+        return model
+    if (other := for_grid(model, spec.size)).size != spec.size:
+        raise ArgumentError(f"model.{label}.size = {spec.size}: it takes images of {model.size} alone, leave size out.")
+    return other
+
+
+def image_folder(settings: Settings, base: Path) -> Path | str:
+    """Where the photographs are."""
+    return settings.images.folder if settings.images.folder == "embedded" else base / settings.images.folder
+
+
+def _facts(settings: Settings, label: str, model: Classifier) -> ModelFacts:
+    cell = settings.grids.cell or model.size
+    side, shown = settings.grids.side, settings.grids.count and label in settings.models
+    grid = for_grid(model, side * cell).size if shown else 0
+    if grid % side:
+        raise ArgumentError(
+            f"grids.side = {side}: {label} sees grids at {grid} × {grid}, which cannot be cut into {side} × {side} "
+            f"equal cells: choose a side that divides {grid}."
+        )
+    return ModelFacts(label, str(settings.model_named(label).model), model.weights_hash, model.size, cell, grid)
+
+
+def _check_folder(settings: Settings, base: Path) -> None:
+    folder = image_folder(settings, base)
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise ArgumentError(
+            f"images.folder = {settings.images.folder!r} is not a folder beside the study file: mend it."
+        )
+
+
+def _same_classes(
+    settings: Settings, label: str, model: Classifier, classes: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The class names that all models share: a photograph's class is one index for all of them."""
+    if classes and model.classes and classes != model.classes:
+        raise ArgumentError(
+            f"models: {label} has other classes, or another order of them, than {settings.models[0]}: study them apart."
+        )
+    return classes or model.classes
+
+
+def _photographs(settings: Settings, base: Path, classes: tuple[str, ...] | None) -> list[Photograph]:
+    labels, synsets = (base / path if path else None for path in (settings.images.labels, settings.images.synsets))
+    return find_photographs(image_folder(settings, base), labels=labels, synsets=synsets, classes=classes)
+
+
+def _choose(
+    settings: Settings, base: Path, photographs: list[Photograph], filters: list[Classifier], progress: Progress
+) -> Selection:
+    asked, folder = settings.images, image_folder(settings, base)
+    _warn_left_out(unlisted_images(folder, photographs), "have no label", "add them to the labels")
+    selection = choose(
+        photographs,
+        folder,
+        filters=filters,
+        confidence=asked.confidence,
+        images=None if asked.count == "all" else asked.count,
+        grids=settings.grids.count,
+        m=settings.grids.side,
+        seed=asked.seed,
+        progress=progress,
+    )
+    causes = list(selection.unreadable.values())
+    _warn_left_out(list(selection.unreadable), "cannot be read", f"repair them (the first: {''.join(causes[:1])})")
+    return selection
+
+
+def _warn_left_out(files: Sequence[str], why: str, remedy: str) -> None:
+    if files:
+        some = f"{', '.join(files[:NAMED])}{', …' if len(files) > NAMED else ''}"
+        message = (
+            f"{len(files)} of the photographs {why} and are left out: {some}. To have them in the study, {remedy}."
+        )
+        warnings.warn(message, PixelcertWarning, stacklevel=4)
+
+
+def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photographs: list[Photograph]) -> str:
+    """Named by what was asked for, and by the photographs and labels that it was chosen from."""
+    asked: dict[str, Any] = {
+        "images": settings.images.model_dump(mode="json"),
+        "grids": settings.grids.model_dump(mode="json", include={"count", "side"}),
+        "filters": {label: [models[label].weights, models[label].image_size] for label in settings.images.filter},
+    }
+    listed = [(photograph.file, photograph.target) for photograph in photographs]
+    digests = (sha256(json.dumps(part, sort_keys=True).encode())[:8] for part in (asked, listed))
+    return f"selection-{'-'.join(digests)}.json"
+
+
+def _refuse_another(file: Path) -> None:
+    """Refuse to go on with other photographs or labels than those that the study began with."""
+    asked = file.name.rpartition("-")[0]
+    if others := sorted(other.name for other in file.parent.glob(f"{asked}-*.json") if other.name != file.name):
+        raise ArgumentError(
+            f"the photographs or their labels have changed since {others[0]} in {file.parent} was chosen from them: "
+            f"put them back, or delete that file to choose again."
+        )
+
+
+def _keep_first(selection: Selection, file: Path) -> None:
+    """Save a choice, unless another process saved its own meanwhile: all go on with the same."""
+    mine = selection.save(file.with_name(f".{file.name}.{os.getpid()}"))
+    try:
+        os.link(mine, file)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        selection.save(file)
+    finally:
+        mine.unlink()
+
+
+def _load_selection(file: Path) -> Selection:
+    try:
+        return Selection.load(file)
+    except ArgumentError as error:
+        if not file.exists():
+            raise FileNotFoundError(file) from error
+        raise ArgumentError(f"{error} To choose again, delete {file}.") from error
+
+
+def _check_feasible(resolved: Inventory) -> None:
+    """Refuse an n with which not even the lowest τ can certify anything, on some model's images or grids."""
+    settings = resolved.settings
+    for plan in settings.plans().values():
+        for what, size in resolved.sizes().items():
+            try:
+                check_feasible(plan, settings.criterion(min(settings.tau)), size**2)
+            except InfeasibleError as error:
+                raise InfeasibleError(f"{what}: {error}") from error

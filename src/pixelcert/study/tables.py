@@ -1,0 +1,279 @@
+"""Tables: one row per scene, setting and metric, their means, and a summary that ranks methods."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy.special import stdtrit
+
+from ..basics.files import open_atomically
+from ..basics.messages import ArgumentError
+from ..methods import METHODS
+from .job import Job
+from .store import Store
+
+CONFIDENCE = 0.95  # of the intervals around means over scenes
+_CHUNK = 50_000  # rows written at once
+_VALUES = ("value", "low", "high")  # of a scene; low and high end its certified interval
+
+JOB = ("model", "method", "family", "layer", "params", "preset", "sigma", "n", "scene")
+POINT = (*JOB, "tau", "radius", "level", "metric")
+ROW = (*POINT, "name", "target", "target_name", "cell", "value", "low", "high", "key")
+MEAN = (*POINT, "planned", "count", "defined", "mean", "mean_low", "mean_high", "low", "high")
+_TYPES = {
+    "string": (*JOB[:6], "scene", "metric", "name", "target_name", "key"),
+    "int64": ("n", "planned", "target", "cell", "count", "defined"),
+}
+
+Row = dict[str, Any]
+
+
+def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> Iterator[Row]:
+    """Every measure of every finished job, in the order of the jobs.
+
+    `undefined` stands in for the Certified GridPG of a map in which nothing is certified 1: None leaves it undefined, 0
+    is the paper's convention.
+    """
+    for job in jobs:
+        if (measures := store.load_measures(job)) is None:
+            continue
+        common = {
+            **_setting(job),
+            "name": job.scene.name,
+            "target": measures["target"],
+            "target_name": measures["target_name"],
+            "cell": job.scene.cell,
+            "key": job.key,
+        }
+        for measured in measures["rows"]:
+            radius = measures["radius"].get(str(measured["tau"]))
+            value = measured["value"]
+            if value is None and measured["metric"] == "certified_grid_pg":
+                value = undefined
+            yield {**common, **measured, "value": value, "radius": radius}
+
+
+def planned(jobs: Iterable[Job]) -> Counter[tuple[Any, ...]]:
+    """How many scenes each setting is to be measured on."""
+    return Counter(tuple(_setting(job).values()) for job in jobs)
+
+
+def _setting(job: Job) -> Row:
+    values = (job.model.label, job.method, METHODS[job.base].family, job.layer, json.dumps(job.params, sort_keys=True))
+    return dict(zip(JOB, (*values, job.preset, job.plan.sigma, job.plan.n, job.scene.kind), strict=True))
+
+
+class Means:
+    """Per setting and metric: the mean over scenes, its 95 % interval, and the mean certified interval.
+
+    The interval is Student's, for scenes drawn at random: it says how far the mean may be from that over all such
+    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`. `planned` says how
+    many scenes there will be when all jobs are done.
+    """
+
+    def __init__(self, planned: Mapping[tuple[Any, ...], int] | None = None) -> None:
+        self._planned = planned or {}
+        self._groups: dict[tuple[Any, ...], dict[str, array[float]]] = {}
+
+    def add(self, row: Row) -> None:
+        group = self._groups.setdefault(tuple(row[name] for name in POINT), {name: array("d") for name in _VALUES})
+        for name, numbers in group.items():
+            numbers.append(math.nan if row[name] is None else row[name])
+
+    def table(self) -> list[Row]:
+        return [
+            {
+                **dict(zip(POINT, setting, strict=True)),
+                "planned": self._planned.get(setting[: len(JOB)], len(group["value"])),
+                **_summary_of(group),
+            }
+            for setting, group in self._groups.items()
+        ]
+
+
+def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
+    """All of the scenes where the value is defined, so that a mean lies between those of its certified ends."""
+    scenes = [scene for scene in zip(*(group[name] for name in _VALUES), strict=True) if not math.isnan(scene[0])]
+    values, *ends = zip(*scenes, strict=True) if scenes else ((), (), ())
+    mean, half = mean_and_half_width(values)
+    below, above = (None if mean is None or half is None else mean + sign * half for sign in (-1, 1))
+    low, high = (_average([number for number in end if not math.isnan(number)]) for end in ends)
+    counts = {"count": len(group["value"]), "defined": len(values)}
+    return {**counts, "mean": mean, "mean_low": below, "mean_high": above, "low": low, "high": high}
+
+
+def mean_and_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
+    """The mean, and how far Student's interval reaches to either side; None where there are too few values.
+
+    >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
+    >>> mean, round(half, 4)
+    (2.0, 2.4841)
+    """
+    if not values:
+        return None, None
+    mean, count = _average(values), len(values)
+    assert mean is not None
+    if count < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    return mean, float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
+
+
+def _average(values: Sequence[float]) -> float | None:
+    """Summed exactly, so that the order of the scenes does not matter."""
+    return math.fsum(values) / len(values) if values else None
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_tables(table: Iterable[Row], folder: Path, planned: Mapping[tuple[Any, ...], int] | None = None) -> list[Row]:
+    """Write `rows` and `means` as CSV and Parquet, and return the means. Equal rows make equal files.
+
+    Rows are written as they come, and never all in memory.
+    """
+    means = Means(planned)
+    with _Table(folder / "rows", ROW) as file:
+        for row in table:
+            means.add(row)
+            file.add({**row, "name": _printable(row["name"])})
+    with _Table(folder / "means", MEAN) as file:
+        for row in (summary := means.table()):
+            file.add(row)
+    return summary
+
+
+def _printable(name: str) -> str:
+    """A file name in UTF-8: the system's need not be."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+class _Table:
+    """One table in two files, which appear when it is whole."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path, self._columns, self._rows = path, columns, list[Row]()
+
+    def __enter__(self) -> _Table:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise ArgumentError("pyarrow is not installed: pip install pyarrow, for Parquet tables.") from error
+        self._arrow = pyarrow
+        self._schema = pyarrow.schema([(name, self._type_of(name)) for name in self._columns])
+        self._files = ExitStack()
+        with ExitStack() as files:
+            raw = files.enter_context(open_atomically(self._path.with_suffix(".csv")))
+            text = codecs.getwriter("utf-8")(raw)
+            binary = files.enter_context(open_atomically(self._path.with_suffix(".parquet")))
+            self._csv = csv.DictWriter(text, self._columns, lineterminator="\n", extrasaction="ignore")
+            self._csv.writeheader()
+            self._parquet = files.enter_context(pyarrow.parquet.ParquetWriter(binary, self._schema))
+            self._files = files.pop_all()
+        return self
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) == _CHUNK:
+            self._flush()
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self._files.__exit__(*error)
+            return
+        with self._files:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._csv.writerows(self._rows)
+        arrays = [self._arrow.array([row[f.name] for row in self._rows], type=f.type) for f in self._schema]
+        self._parquet.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self._rows.clear()
+
+    def _type_of(self, column: str) -> Any:
+        return getattr(self._arrow, next((kind for kind, names in _TYPES.items() if column in names), "float64"))()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the summary."""
+
+    metric: str
+    scene: str
+    title: str
+    best: int  # +1 where more is better, -1 where less is
+
+
+COLUMNS = (
+    Column("certified", "image", "certified %", +1),
+    Column("certified_grid_pg", "grid", "certified GridPG", +1),
+    Column("deletion_area", "image", "deletion area", -1),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method at a layer of a model: its means (rows of `means`) by metric, and its ranks among the methods there."""
+
+    model: str
+    layer: str
+    method: str
+    family: str
+    means: dict[str, Row]
+    ranks: dict[str, int]
+
+    @property
+    def mean_rank(self) -> float | None:
+        return sum(self.ranks.values()) / len(self.ranks) if self.ranks else None
+
+
+def summarise(means: Sequence[Row], *, level: float, **setting: Any) -> list[Line]:
+    """Lines at one `level` and `setting` (sigma, n, preset, tau), best mean rank first within each model and layer."""
+    blocks: dict[tuple[str, str], dict[str, dict[str, Row]]] = {}
+    for row in means:
+        if all(row[name] == value for name, value in setting.items()) and row["level"] in (level, None):
+            block = blocks.setdefault((row["model"], row["layer"]), {})
+            of_method = block.setdefault(row["method"], {})
+            if any((row["metric"], row["scene"]) == (measure.metric, measure.scene) for measure in COLUMNS):
+                of_method[row["metric"]] = row
+    lines = []
+    for (model, layer), block in blocks.items():
+        ranks = {measure.metric: _rank(block, measure) for measure in COLUMNS}
+        here = [
+            Line(model, layer, method, _family(found), found, {m: r[method] for m, r in ranks.items() if method in r})
+            for method, found in block.items()
+        ]
+        lines += sorted(here, key=lambda line: line.mean_rank or len(block) + 1)
+    return lines
+
+
+def mean_in_words(row: Row, metric: str) -> str:
+    """A mean for a person: with its 95 % half-width, and of how many of the planned scenes, if not of all."""
+    if row["mean"] is None:
+        return "undefined"
+    digits = 1 if metric == "certified" else 3
+    half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
+    some = "" if row["defined"] == row["planned"] else f" ({row['defined']} of {row['planned']})"
+    return f"{row['mean']:.{digits}f}{half}{some}"
+
+
+def _family(found: dict[str, Row]) -> str:
+    return next((str(row["family"]) for row in found.values()), "")
+
+
+def _rank(block: dict[str, dict[str, Row]], measure: Column) -> dict[str, int]:
+    """1 for the best; ties share the better rank. What is undefined comes last, what was not measured has no rank."""
+    means = {method: found[measure.metric]["mean"] for method, found in block.items() if measure.metric in found}
+    worth = {method: -math.inf if mean is None else measure.best * mean for method, mean in means.items()}
+    return {method: 1 + sum(other > own for other in worth.values()) for method, own in worth.items()}

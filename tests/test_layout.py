@@ -1,0 +1,121 @@
+"""The floor plan: how many modules there are, which way imports run, and what may be imported inside functions."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import pixelcert
+from bench.house import hidden_imports, odd_docstrings
+
+PACKAGE = Path(pixelcert.__file__).parent
+MODULES = {file.relative_to(PACKAGE): ast.parse(file.read_text(encoding="utf-8")) for file in PACKAGE.rglob("*.py")}
+
+# From left to right: a stop may import those before it, and its own room.
+ROAD = (
+    *("basics", "plan", "image", "noise", "statistics", "metrics", "explainer", "models", "methods", "adapters"),
+    *("ranking", "votes", "certificate", "sampling", "photographs", "study", "attacks", "figures", "report"),
+    *("commands", "__main__", "__init__"),
+)
+
+DOORS = {  # methods of a value that lead right
+    ("votes.py", "certify"),
+    ("votes.py", "resume"),
+    ("votes.py", "_repr_html_"),
+    ("certificate.py", "plot"),
+    ("certificate.py", "_repr_html_"),
+    ("attacks/outcome.py", "plot"),
+}
+KERNELS = {("noise.py", "noisy"), ("ranking.py", "count")}  # built where there is a GPU
+LOADERS = {("figures/registry.py", "draw")}  # names are listed at once; drawing loads the rest
+COMMANDS = "commands/__init__.py"  # one work module each, so that --help answers at once
+
+
+def stop_of(module: Path) -> str:
+    return module.parts[0].removesuffix(".py")
+
+
+def imported(module: Path, node: ast.ImportFrom) -> set[str]:
+    """Return the stops that an import leads to; none for a foreign one."""
+    if not node.level:
+        return {node.module.split(".")[1]} if (node.module or "").startswith("pixelcert.") else set()
+    path = [*module.parts[: len(module.parts) - node.level], *(node.module or "").split(".")]
+    return {path[0]} if path[0] else {name.name for name in node.names if name.name != "__version__"}
+
+
+def is_for_types(tree: ast.Module) -> set[int]:
+    """Return the ids of nodes inside `if TYPE_CHECKING`, which no program runs."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {id(inner) for block in blocks for inner in ast.walk(block)}
+
+
+def test_there_are_about_a_hundred_modules_and_a_dozen_per_folder():
+    assert 85 <= len(MODULES) <= 112
+    folders = Counter(module.parent for module in MODULES)
+    assert {str(folder): count for folder, count in folders.items() if count > 13} == {}
+
+
+def test_the_root_is_the_road_and_nothing_else():
+    root = {module.stem for module in MODULES if len(module.parts) == 1}
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert root <= {*ROAD}
+    assert rooms <= {*ROAD}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES), ids=str)
+def test_imports_run_one_way(module):
+    tree = MODULES[module]
+    hidden = {id(node) for _, node in hidden_imports(tree)} | is_for_types(tree)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in hidden]
+    here = ROAD.index(stop_of(module))
+    stops = {stop for node in nodes for stop in imported(module, node)}
+    assert {stop for stop in stops if ROAD.index(stop) > here} == set()
+
+
+def test_only_doors_kernels_loaders_and_commands_import_inside_functions():
+    found = {
+        (module.as_posix(), function)
+        for module, tree in MODULES.items()
+        for function, _ in hidden_imports(tree)
+        if module.as_posix() != COMMANDS
+    }
+    assert found - DOORS - KERNELS - LOADERS == set()
+
+
+def test_each_command_imports_its_work_module():
+    """Besides values that the options are made into, which come from the road."""
+    per_command = Counter(function for function, node in hidden_imports(MODULES[Path(COMMANDS)]) if node.level == 1)
+    assert set(per_command.values()) == {1}
+
+
+@pytest.mark.parametrize("module", sorted(MODULES), ids=str)
+def test_explainers_and_models_are_sniffed_at_the_door_only(module):
+    """Adapters may look into foreign objects."""
+    if module.parts[0] == "adapters" or module.name == "explainer.py":
+        return
+    calls = [node for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call)]
+    sniffs = [
+        ast.unparse(call)
+        for call in calls
+        if getattr(call.func, "id", "") in ("getattr", "hasattr")
+        and ast.unparse(call.args[0]).split(".")[-1] in ("explainer", "model", "_model")
+    ]
+    assert sniffs == []
+
+
+@pytest.mark.parametrize("module", sorted(MODULES), ids=str)
+def test_docstrings_begin_with_a_verb_or_a_noun(module):
+    assert odd_docstrings(MODULES[module]) == []
+
+
+def test_only_commands_print():
+    prints = [
+        str(module)
+        for module, tree in MODULES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print" and module.parts[0] != "commands"
+    ]
+    assert prints == []
