@@ -118,7 +118,7 @@ def _gradient(network: Callable[[Tensor], Tensor], features: Tensor) -> Tensor:
 
 def runs_of_head(explainer: pc.Method) -> tuple[float, float]:
     """Count the runs of the layers after this one per sample: without a gradient, and with one."""
-    if explainer.model.linear_head(explainer.layer):
+    if explainer.linear_head:
         return 0, 0
     return {
         "cam": (1, 0),

@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import cat as cat
+from command_line import certify as certify
+from command_line import no_sampling as no_sampling
+from command_line import pixelcert as pixelcert
+from command_line import quick_pictures as quick_pictures
 from hypothesis import HealthCheck, settings
 
 import pixelcert as pc

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from small_networks import small_model
 from torch import nn
 
 import pixelcert as pc
@@ -50,27 +49,33 @@ def tiny() -> pc.Classifier:
 
 
 def crooked() -> pc.Classifier:
-    """Which CAM cannot explain: its head is not linear."""
+    """A model that CAM cannot explain, because its head is not linear."""
     return _classifier("crooked", nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 10))
 
 
 def resnet() -> pc.Classifier:
-    return small_model("resnet")
+    return _small("resnet")
 
 
 def vgg() -> pc.Classifier:
-    return small_model("vgg")
+    return _small("vgg")
 
 
 def vit() -> pc.Classifier:
-    return small_model("vit")
+    return _small("vit")
+
+
+def _small(name: str) -> pc.Classifier:
+    from small_networks import small_model  # imports torchvision, which takes longer than a study
+
+    return small_model(name)
 
 
 # ── Photographs and study files ───────────────────────────────────────────────────────────────────────────────────
 
 
 def photographs(folder: Path, labels: Sequence[int | None] = (3, 1, 4, 5), size: int = SIZE, seed: int = 0) -> Path:
-    """A folder of photographs 0.png, 1.png, …, with a labels.csv if all are labelled: blots with sharp edges."""
+    """Make a folder of photographs 0.png, 1.png, …, blots with sharp edges, and a labels.csv if all are labelled."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(len(labels)):
         random = np.random.default_rng([seed, number])
@@ -95,7 +100,7 @@ SMALL: Mapping[str, Any] = {
 
 
 def toml(settings: Mapping[str, Any], table: str = "") -> str:
-    """Settings as TOML: what JSON says of numbers, texts and lists is the same there."""
+    """Write settings as TOML, where numbers, texts and lists look as in JSON."""
     plain = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
     lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in plain.items()]
     text = "\n".join([f"[{table}]" if table else "", *lines, ""])
@@ -106,7 +111,7 @@ def toml(settings: Mapping[str, Any], table: str = "") -> str:
 
 
 def write_study(path: Path, **changes: Any) -> Path:
-    """The small study's file, with changes; None leaves a key out."""
+    """Write the small study's file, with changes; None leaves a key out."""
     settings = {name: value for name, value in {**SMALL, **changes}.items() if value is not None}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(toml(settings), encoding="utf-8")
@@ -114,7 +119,7 @@ def write_study(path: Path, **changes: Any) -> Path:
 
 
 def small_study(folder: Path, **changes: Any) -> pc.Study:
-    """A study of four photographs in `folder`, which get there now if they are not there yet."""
+    """Make a study of four photographs in `folder`, and the photographs if they are not there yet."""
     if not (folder / "photos").exists():
         photographs(folder / "photos")
     return pc.Study.open(write_study(folder / "study.toml", **changes))
@@ -129,5 +134,5 @@ JOB = Job(FACTS, "few masks", "rise", {"masks": 3}, "input", "default", pc.Plan(
 
 
 def job(**changes: Any) -> Job:
-    """One job, on a grid unless told otherwise."""
+    """Return one job, on a grid unless told otherwise."""
     return replace(JOB, **changes)

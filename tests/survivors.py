@@ -1,6 +1,7 @@
-"""Studies that tests kill: small enough to end soon, long enough to be hit."""
+"""Studies that tests kill: small enough to end soon, long enough to be hit. PIXELCERT_LONG=1 makes them longer."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -9,46 +10,49 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from small_networks import small_model
+from small_studies import tiny
 
 import pixelcert as pc
 
-JOBS = 3 * 2 * 2 * (3 + 2)  # methods × layers × sigma × (images + grids)
-STUDY = """
+LONG = os.environ.get("PIXELCERT_LONG") == "1"  # `make test-long`
+KILLS = 20 if LONG else 5
+SIGMAS, IMAGES, GRIDS = ([0.1, 0.2], 3, 2) if LONG else ([0.1], 2, 1)
+JOBS = 3 * 2 * len(SIGMAS) * (IMAGES + GRIDS)  # methods × layers × sigma × scenes
+STUDY = f"""
 models = ["small"]
-methods = ["grad", "grad_cam", "rise"]
-sigma = [0.1, 0.2]
-n = 48
+methods = ["ixg", "grad_cam", "rise"]
+sigma = {SIGMAS}
+n = 36
 levels = [50, 10]
 tau = [0.6, 0.65]
+deletion = 0.6
 [images]
 folder = "photographs"
-count = 3
+count = {IMAGES}
 [grids]
-count = 2
-cell = 32
+count = {GRIDS}
+cell = 16
 [model.small]
 model = "survivors:network"
-size = 48
 [method.rise]
 masks = 6
 """
 
 
 def network() -> pc.Classifier:
-    """What the study loads by name."""
+    """Make the model that the study loads by name."""
     torch.set_num_threads(1)
-    return small_model("resnet")
+    return tiny()
 
 
 def write_study(base: Path) -> Path:
-    """A study file and its photographs, of one class each."""
+    """Write a study file and its photographs, of one class each."""
     random = np.random.default_rng(0)
     lines = ["file,label"]
     (base / "photographs").mkdir(parents=True)
     for index in range(8):
         coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8))
-        coarse.resize((64, 64), Image.Resampling.BICUBIC).save(base / "photographs" / f"{index}.png")
+        coarse.resize((32, 32), Image.Resampling.BICUBIC).save(base / "photographs" / f"{index}.png")
         lines.append(f"{index}.png,{index}")
     (base / "photographs" / "labels.csv").write_text("\n".join(lines))
     (base / "study.toml").write_text(STUDY)
@@ -56,7 +60,7 @@ def write_study(base: Path) -> Path:
 
 
 def command(*arguments: str) -> None:
-    """`pixelcert` with these arguments, ending the process with its exit code."""
+    """Run `pixelcert` with these arguments, and end the process with its exit code."""
     from pixelcert.commands import main
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it for jobs
@@ -65,7 +69,7 @@ def command(*arguments: str) -> None:
 
 
 def command_into(log: str, *arguments: str) -> None:
-    """`command`, with what it says in a file."""
+    """Run `command`, with its messages in a file."""
     sys.stderr = open(log, "w", encoding="utf-8")  # noqa: SIM115, open until the process ends
     command(*arguments)
 
@@ -88,7 +92,7 @@ def count_finished(file: str, folder: str, answer: str, other: str) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a study's folder that outlasts a run."""
+    """Return every file of a study's folder that outlasts a run."""
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in sorted(folder.rglob("*"))

@@ -15,9 +15,18 @@ import torch
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert import adapters as adapt
-from pixelcert.adapters import Adapted, from_captum, from_grad_cam, from_numpy, from_quantus, from_torchcam, from_zennit
-from pixelcert.adapters.adapted import as_found, plain
+from pixelcert.adapters import (
+    Adapted,
+    adapt,
+    from_captum,
+    from_grad_cam,
+    from_numpy,
+    from_quantus,
+    from_torchcam,
+    from_zennit,
+)
+from pixelcert.adapters.adapted import as_found
+from pixelcert.basics.files import plain
 from pixelcert.models.loading import torchvision_models
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
@@ -52,7 +61,7 @@ def normalised(x: Tensor) -> Tensor:
 
 
 def need(package: str) -> Any:
-    """A foreign package, or a skip that says why; torchvision is made importable first, since some need it."""
+    """Import a foreign package, or skip and say why; torchvision comes first, because some packages need it."""
     torchvision_models()
     distribution = {"pytorch_grad_cam": "grad-cam"}.get(package.split(".")[0], package.split(".")[0])
     pytest.importorskip(package.split(".")[0], reason=f"{package} is not installed: pip install {distribution}")
@@ -490,7 +499,7 @@ def test_settings_are_values_that_another_process_would_give_too() -> None:
 
 def test_a_method_that_multiplies_the_batch_says_so(model: pc.Classifier) -> None:
     attr = need("captum.attr")
-    assert from_captum(attr.IntegratedGradients(model.net), model).forwards == 50
-    assert from_captum(attr.IntegratedGradients(model.net), model, internal_batch_size=8).forwards == 1
-    assert noise_tunnel(model).forwards == 3
-    assert from_captum(attr.DeepLiftShap(model.net), model, baselines=torch.zeros(4, 3, 16, 16)).forwards == 4
+    assert from_captum(attr.IntegratedGradients(model.net), model).passes == 50
+    assert from_captum(attr.IntegratedGradients(model.net), model, internal_batch_size=8).passes == 1
+    assert noise_tunnel(model).passes == 3
+    assert from_captum(attr.DeepLiftShap(model.net), model, baselines=torch.zeros(4, 3, 16, 16)).passes == 4

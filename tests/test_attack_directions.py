@@ -13,12 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.attacks import gradients as smooth_relu
-from pixelcert.attacks import gradients as surrogate
+from pixelcert.attacks import gradients
 from pixelcert.attacks.aim import Aim
 from pixelcert.attacks.descent import Ball
-from pixelcert.attacks.gradients import Pathwise, Stein, reach_of, smooth_relus, surrogate_of
-from pixelcert.explainer import explain
+from pixelcert.attacks.gradients import Pathwise, Stein, smooth_relus, surrogate_of
+from pixelcert.explainer import as_explainer, explain
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
 
@@ -83,8 +82,9 @@ def test_gradients_agree_with_the_closed_form(kind, aim):
         assert float(found.norm()) == pytest.approx(np.linalg.norm(world.slope(weights)), rel=0.1)
 
 
+@as_explainer
 def itself(images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Every pixel of the map hangs on its own value alone, but for the threshold."""
+    """Return a map of which every pixel depends on its own value only, but for the threshold."""
     return images[:, 0]
 
 
@@ -122,9 +122,9 @@ def test_without_a_reach_every_vote_counts_for_every_value(aim):
         ("occlusion", "input", None),
     ],
 )
-def test_at_the_input_votes_hang_on_what_is_near(name, layer, expected):
-    assert reach_of(pc.method(name, model("resnet"), layer)) == expected
-    assert reach_of(Distances(margins())) is None
+def test_at_the_input_votes_depend_on_what_is_near(name, layer, expected):
+    assert pc.method(name, model("vgg"), layer).reach == expected
+    assert Distances(margins()).reach is None
 
 
 def test_votes_near_one_half_weigh_most(aim):
@@ -134,9 +134,9 @@ def test_votes_near_one_half_weigh_most(aim):
     assert float(weights[0]) < 0.05 * float(weights.max())
 
 
-def test_pixels_that_are_left_alone_have_no_weight(aim):
-    alone = Aim(torch.full((64,), pc.ABSTAIN), aim.level, aim.plan)
-    assert not alone.weights(torch.full((64,), 0.5)).any()
+def test_pixels_that_are_not_attacked_have_no_weight(aim):
+    ignored = Aim(torch.full((64,), pc.ABSTAIN), aim.level, aim.plan)
+    assert not ignored.weights(torch.full((64,), 0.5)).any()
 
 
 # ── Smooth ReLUs ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,14 +174,28 @@ EXACT = ("cam", "grad_cam", "grad_cam_pp", "ablation_cam", "layer_cam", "lrp", "
 model = cache(small_model)
 
 
-def photographs(side: int = SIZE) -> torch.Tensor:
-    return noisy(snap(torch.rand(3, side, side, generator=torch.Generator().manual_seed(2))), 0.1, 0, range(4))
+@cache
+def pooled() -> pc.Classifier:
+    """A thin network of stride 8 that ends in pooling and one linear layer."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers: list[nn.Module] = []
+        for before, after in ((3, 8), (8, 16), (16, 64)):
+            layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
+        head = nn.Linear(64, 10)
+        nn.init.normal_(head.weight, std=0.3)  # enough for maps that are no rounding
+        net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+    return pc.Classifier(net, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), size=SIZE, final="5")
 
 
-def answer(network: str) -> int:
-    """The class with the highest logits: a method that divides by them keeps its sign."""
+def photographs() -> torch.Tensor:
+    return noisy(snap(torch.rand(3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))), 0.1, 0, range(4))
+
+
+def answer() -> int:
+    """Return the class with the highest logits: a method that divides by them keeps its sign."""
     with torch.no_grad():
-        return int(model(network)(photographs()).sum(dim=0).argmax())
+        return int(pooled()(photographs()).sum(dim=0).argmax())
 
 
 def order(maps: torch.Tensor) -> torch.Tensor:
@@ -191,7 +205,7 @@ def order(maps: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_before_a_linear_head_surrogates_rank_like_the_method(name):
-    explainer, images, target = pc.method(name, model("resnet"), "final"), photographs(256), answer("resnet")
+    explainer, images, target = pc.method(name, pooled(), "final"), photographs(), answer()
     true = order(explain(explainer, images, target).maps)
     found = order(surrogate_of(explainer, images[0], target)(images)).detach()
     for one, other in zip(true, found, strict=True):
@@ -199,8 +213,7 @@ def test_before_a_linear_head_surrogates_rank_like_the_method(name):
 
 
 def test_rise_is_followed_to_first_order():
-    explainer, images = pc.method("rise", model("resnet"), "final", masks=2000), photographs(256)
-    target = answer("resnet")
+    explainer, images, target = pc.method("rise", pooled(), "final", masks=2000), photographs(), answer()
     true = explain(explainer, images, target).maps.flatten(1)
     found = surrogate_of(explainer, images[0], target)(images).detach().flatten(1)
     assert np.mean([np.corrcoef(one, other)[0, 1] for one, other in zip(true, found, strict=True)]) > 0.5
@@ -208,9 +221,9 @@ def test_rise_is_followed_to_first_order():
 
 @pytest.mark.parametrize("name", ["grad", "gb", "ixg", "intgrad"])
 def test_sharp_surrogates_of_gradients_are_the_method(name, monkeypatch):
-    monkeypatch.setattr(smooth_relu, "SHARPNESS", 1e5)
-    monkeypatch.setattr(surrogate, "_STEPS", 20)
-    explainer, images = pc.method(name, model("resnet"), "input"), photographs()
+    monkeypatch.setattr(gradients, "SHARPNESS", 1e5)
+    monkeypatch.setattr(gradients, "_STEPS", 20)
+    explainer, images = pc.method(name, pooled(), "input"), photographs()
     true = explain(explainer, images, 3).maps.flatten(1)
     found = surrogate_of(explainer, images[0], 3)(images.requires_grad_()).detach().flatten(1)
     for one, other in zip(true, found, strict=True):
@@ -228,12 +241,12 @@ def test_surrogates_have_a_finite_slope_in_the_image(name, layer, network):
     images = photographs()[:2].requires_grad_()
     found = surrogate_of(explainer, images[0].detach(), 3)
     if found is None:
-        assert name in ("cam", "lrp", "occlusion", "rise"), "these alone are left to Stein's lemma"
+        assert name in ("cam", "lrp", "occlusion", "rise"), "only these are left to Stein's lemma"
         return
     maps = found(images)
     assert maps.shape == (2, SIZE, SIZE)
     weights = torch.randn(maps.shape, generator=torch.Generator().manual_seed(0))
-    if name in ("grad", "gb") and explainer.model.linear_head(layer):
+    if name in ("grad", "gb") and explainer.linear_head:
         return  # the same everywhere, whatever the image
     (slope,) = torch.autograd.grad((weights * maps).sum(), images)
     assert slope.isfinite().all()
@@ -257,4 +270,4 @@ def test_explainers_that_stay_in_the_graph_are_their_own_surrogates():
     ids=["votes", "adapted", "numpy", "detached"],
 )
 def test_black_boxes_have_no_surrogate(black_box):
-    assert surrogate_of(black_box, IMAGE, 0) is None
+    assert surrogate_of(as_explainer(black_box), IMAGE, 0) is None

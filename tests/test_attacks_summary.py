@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pixelcert.attacks.outcome import CHANGES, GROUPS, Attempt, Outcome
+from pixelcert.attacks.judge import GROUPS, Attempt
+from pixelcert.attacks.outcome import CHANGES, Outcome
 from pixelcert.attacks.summary import Attacked, Case, Summary, summarise
 from pixelcert.commands.attack import Finished, show_outcomes
 
@@ -206,8 +207,8 @@ def test_groups_without_pixels_have_no_counts(shown, make):
 def test_the_legend_tells_what_proves_what(shown, make):
     outcome = make("a")
     said = " ".join(shown(outcome).split())
-    assert f"at least {outcome.votes_against_needed} votes are against the label" in said
-    assert f"Abstain: at least {outcome.votes_against_needed_to_abstain} are" in said
+    assert f"at least {outcome.judge.votes_against_needed} votes are against the label" in said
+    assert f"Abstain: at least {outcome.judge.votes_against_needed_to_abstain} are" in said
     assert "its true share is below τ = 0.75 and the map with abstentions shows the label no more" in said
     assert said.endswith("right everywhere in the table with confidence 99.9 %.")
     assert " ".join(shown(outcome, make("b")).split()).endswith("with confidence 99.9 %, for each file.")

@@ -13,7 +13,7 @@ from torch import Tensor
 import pixelcert as pc
 from pixelcert.explainer import Tuning, as_explainer
 from pixelcert.plan import Plan
-from pixelcert.sampling.checkpoint import Place, check_own_names, find_votes, image_of, picture_file, sample_into
+from pixelcert.sampling.checkpoint import Place, find_votes, image_of, sample_into
 from pixelcert.sampling.sample import Subject
 
 PLAN = Plan(n=20, levels=(50, 10))
@@ -101,23 +101,6 @@ def test_the_stored_picture_is_the_image_where_it_is_exact():
     inexact = pc.sample(brightness, IMAGE * 0.999, 0, n=20, levels=50, tau=None, image_name="cat.png")
     with pytest.raises(pc.ArgumentError, match=r"hold cat\.png for pictures only"):
         image_of(inexact)
-
-
-def test_a_picture_of_another_test_has_another_name(tmp_path: Path):
-    file = tmp_path / "cat.safetensors"
-    names = {
-        picture_file(file, PLAN, criterion, levels).name
-        for criterion in (pc.Criterion(), pc.Criterion(0.8), pc.Criterion(alpha=0.01), pc.Criterion(correction="joint"))
-        for levels in (None, (50,))
-    }
-    assert len(names) == 8
-    assert "cat.png" in names
-    assert picture_file(file, PLAN, pc.Criterion(correction="holm")).name == "cat.png"
-
-
-def test_files_of_one_name_are_refused(tmp_path: Path):
-    with pytest.raises(pc.ArgumentError, match="images share the name cat"):
-        check_own_names([tmp_path / "a" / "cat.png", tmp_path / "b" / "cat.jpg"], "images", "rename them")
 
 
 def test_the_provenance_tells_each_batch_size_and_from_which_sample(tmp_path: Path):

@@ -339,7 +339,7 @@ def test_the_path_chooses_the_format(make_certificate, tmp_path, suffix):
 @pytest.mark.parametrize("name", ["panel", "panel.", "panel.xyz", ".png"])
 def test_a_path_that_names_no_format_is_refused_before_drawing(make_certificate, tmp_path, monkeypatch, name):
     monkeypatch.setattr("pixelcert.figures.panels.certificate_panel", lambda _: pytest.fail("drawing began"))
-    with pytest.raises(pc.ArgumentError, match=r"does not say which kind of picture it is: end it in \.png"):
+    with pytest.raises(pc.ArgumentError, match=r"does not name a kind of picture: end it in \.png"):
         make_certificate(NESTED).plot(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

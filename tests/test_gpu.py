@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import pixelcert as pc
+from pixelcert.explainer import Explainer, Explanation, NoModel, Tuning
+from pixelcert.models.cropping import local_parts
 from pixelcert.models.folding import FusedConvolution, fuse
 from pixelcert.models.variants import tuned
 from pixelcert.plan import Plan
@@ -20,17 +22,16 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an 
 PLAN = Plan(n=60, levels=(50, 10), seed=3)
 
 
-class Sum:
-    """Arithmetic that does not depend on the batch, on a GPU as on a CPU."""
+class Sum(Explainer):
+    """Arithmetic whose results are the same in every batch, on a GPU as on a CPU."""
 
     batch_independent = True
 
     def __init__(self, device: str) -> None:
-        self.model = torch.nn.Module()
-        self.model.device = torch.device(device)
+        self.model = NoModel(device=torch.device(device))
 
-    def __call__(self, images, targets):
-        return (images[:, 0] + images[:, 1]) * 2 + targets[:, None, None]
+    def explain(self, images, targets):
+        return Explanation((images[:, 0] + images[:, 1]) * 2 + targets[:, None, None])
 
 
 def some_images(count: int, size: int = 40) -> list[torch.Tensor]:
@@ -46,7 +47,7 @@ def equal(one: pc.Votes, other: pc.Votes) -> bool:
 def test_images_that_share_batches_get_the_votes_that_a_cpu_gives_each(batch_size):
     images = some_images(25)
     subjects = [Subject(image, index) for index, image in enumerate(images)]
-    together = list(sample_each(PLAN, Sum("cuda"), subjects, batch_size=batch_size))
+    together = list(sample_each(PLAN, Sum("cuda"), subjects, Tuning(batch_size)))
     for subject, votes in zip(subjects, together, strict=True):
         (alone,) = sample_each(PLAN, Sum("cpu"), [subject])
         assert equal(votes, alone)
@@ -67,7 +68,7 @@ def resnet() -> pc.Classifier:
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_fused_convolutions_answer_what_plain_ones_do(resnet, dtype):
     plain, fused = (tuned(resnet, dtype, layer="final", fused=each) for each in (False, True))
-    body = fuse(fused.net)
+    body, _ = fuse(fused.net)
     assert sum(isinstance(module, FusedConvolution) for module in body.modules()) == 17
     images = torch.rand(4, 3, 224, 224, device="cuda")
     with torch.no_grad():
@@ -95,11 +96,11 @@ def test_methods_repeat_themselves_and_hardly_depend_on_precision_or_device(resn
     assert np.abs(votes.ones - lower.ones).mean() < 6
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(None, 0.05), (torch.bfloat16, 0.3)])
-def test_occlusion_is_tuned_to_run_on_crops_and_hardly_changes(resnet, dtype, tolerance):
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 0.05), ("bfloat16", 0.3)])
+def test_occlusion_is_tuned_to_run_on_crops_and_hardly_changes(resnet, precision, tolerance):
     occlusion = pc.method("occlusion", resnet, "input", window=32, stride=32)
-    fast = occlusion.tuned(dtype, False)
-    assert fast.model.local_parts("input").parts
+    fast = occlusion.tuned(Tuning(precision=precision, compile=False))
+    assert local_parts(fast.model, "input").parts
     images, targets = torch.stack(some_images(2, 224)).cuda(), torch.tensor([3, 5], device="cuda")
     maps, expected = fast(images, targets), occlusion(images, targets)
     torch.testing.assert_close(maps, expected, rtol=0, atol=tolerance * float(expected.abs().max()))

@@ -1,4 +1,4 @@
-"""Images: what is read from a file, what is refused, and what a hash stands for."""
+"""Images: files, checks, hashes and bytes for pictures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def save(path: Path, array: np.ndarray, mode: str | None = None, **options: obje
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """(H, W, 3) bytes as (3, H, W) in [0, 1]."""
+    """Turn (H, W, 3) bytes into (3, H, W) in [0, 1]."""
     return torch.from_numpy(array.astype(np.float32) / 255).permute(2, 0, 1)
 
 
@@ -231,6 +231,15 @@ def test_file_cut_short_anywhere_is_refused(tmp_path: Path, format_: str) -> Non
         path.write_bytes(content[: int(share * len(content))])
         with pytest.raises(pc.ImageError, match=re.escape(str(path))):
             pc.load_image(path)
+
+
+def test_open_files_are_read_like_paths(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.png", pixels(30, 30))
+    with path.open("rb") as file:
+        assert torch.equal(pc.load_image(file, 16), pc.load_image(path, 16))
+    path.write_text("no image")
+    with path.open("rb") as file, pytest.raises(pc.ImageError, match=re.escape(f"{path} is not an image")):
+        pc.load_image(file)
 
 
 def test_folder_is_refused(tmp_path: Path) -> None:

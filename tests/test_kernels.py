@@ -1,4 +1,4 @@
-"""GPU kernels: bit for bit what torch's own functions compute."""
+"""GPU kernels: equal to torch's own functions bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an 
 
 @pytest.fixture
 def without_kernels(monkeypatch):
-    """A function that calls another as on a machine without Triton."""
+    """Return a function that calls another as if the machine had no Triton."""
 
     def call(function, *args):
         with monkeypatch.context() as patch:

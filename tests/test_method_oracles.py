@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import pixelcert as pc
+from pixelcert.models.heads import linear_head
 from pixelcert.models.splitting import feature_maps
 
 IMAGES = torch.rand(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
@@ -50,7 +51,7 @@ class Head(nn.Module):
 @pytest.mark.parametrize("layer", ["input", "final"])
 def test_gradients_agree_with_captum(model, layer):
     attr = pytest.importorskip("captum.attr", reason="captum is not installed")
-    if layer == "final" and model.linear_head("final"):
+    if layer == "final" and linear_head(model, "final"):
         pytest.skip("constant by definition; see test_closed_forms_agree_with_running_the_head")
     head = Head(model, layer)
     features = head.body(IMAGES).detach()
@@ -294,7 +295,7 @@ def test_maps_do_not_depend_on_how_many_runs_share_a_batch(name, layer, vgg, mon
     maps, logits = explainer.explain(IMAGES, TARGETS)
     first = vgg.net.classifier[0]
     for chunk in (1, 5, 6):
-        for module in ("masking", "hiding", "integrated_gradients", "ablation_cam"):
+        for module in ("rise", "occlusion", "integrated_gradients", "ablation_cam"):
             monkeypatch.setattr(f"pixelcert.methods.{module}.images_per_batch", lambda *_, chunk=chunk: chunk)
         sizes = []
         with first.register_forward_pre_hook(lambda _, given, sizes=sizes: sizes.append(len(given[0]))):
@@ -351,9 +352,10 @@ def test_closed_forms_agree_with_running_the_head(name, monkeypatch):
     """Before pooling and one linear layer nothing is run; with the closed form switched off, the head is."""
     params = {"rise": {"masks": 40}}.get(name, {})
     model = small_model("resnet")
-    assert model.linear_head("final") is not None
+    assert linear_head(model, "final") is not None
     closed = pc.method(name, model, "final", **params).explain(IMAGES, TARGETS)
-    monkeypatch.setattr(pc.Classifier, "linear_head", lambda self, layer: None)
+    for module in ("base", "gradient", "rise"):
+        monkeypatch.setattr(f"pixelcert.methods.{module}.linear_head", lambda *_: None)
     open_form = pc.method(name, model, "final", **params).explain(IMAGES, TARGETS)
     assert (closed.maps - open_form.maps).abs().max() <= 1e-4 * open_form.maps.abs().max()
     assert torch.allclose(closed.logits, open_form.logits, atol=1e-4)
@@ -374,15 +376,15 @@ def headed(middle):
 
 
 def test_a_head_is_taken_for_linear_only_if_it_is():
-    assert small_model("resnet").linear_head("layer3") is None
-    assert small_model("vgg").linear_head("final") is None
-    assert small_model("vit").linear_head("final") is None
+    assert linear_head(small_model("resnet"), "layer3") is None
+    assert linear_head(small_model("vgg"), "final") is None
+    assert linear_head(small_model("vit"), "final") is None
     for middle in (lambda f: f.relu().mean(dim=(2, 3)), lambda f: f.mean(dim=(2, 3)).relu(), lambda f: f[:, :, 0, 0]):
-        assert headed(middle).linear_head("conv") is None
-    assert headed(lambda f: f.mean(dim=(2, 3))).linear_head("conv") is not None
+        assert linear_head(headed(middle), "conv") is None
+    assert linear_head(headed(lambda f: f.mean(dim=(2, 3))), "conv") is not None
     squared = small_model("resnet")
     squared.net.avgpool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Sigmoid()).eval()
-    assert squared.linear_head("final") is None
+    assert linear_head(squared, "final") is None
 
 
 # ── CAM where the definition ends ─────────────────────────────────────────────────────────────────────────────────

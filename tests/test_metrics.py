@@ -1,4 +1,4 @@
-"""Metrics against numbers worked out by hand, slow loops, every possible case, and laws that they must obey."""
+"""Metrics: numbers worked out by hand, slow loops, every possible case, and laws that they must obey."""
 
 import math
 import subprocess
@@ -23,7 +23,7 @@ NAN = math.nan
 
 @st.composite
 def grids(draw, elements, dtype):
-    """An array (H, W) of m × m equal cells, not always square, with m."""
+    """Draw an array (H, W) of m × m equal cells, not always square, with m."""
     m, tall, wide = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     return draw(arrays(dtype, (m * tall, m * wide), elements=elements)), m
 
@@ -33,7 +33,7 @@ attributed_grids = grids(st.one_of(st.sampled_from([0.0, -1.0]), st.floats(-1.7e
 
 
 def cell_at(row, column, height, width, m):
-    """The number of the cell that holds a pixel, by its place alone."""
+    """Return the number of the cell that holds a pixel, from the pixel's place."""
     return row * m // height * m + column * m // width
 
 
@@ -45,7 +45,7 @@ def same(first, second):
 
 
 def test_shares_of_a_map_counted_by_hand():
-    """Of 8 pixels 3 are 1, 1 is 0 and 4 abstain."""
+    """Three of 8 pixels are 1, one is 0 and four abstain."""
     labels = np.array([[1, 1, -1, -1], [0, 1, -1, -1]], dtype=np.int8)
     assert pc.shares(labels) == pc.Shares(ones=37.5, zeros=12.5, abstained=50)
     assert pc.percent_certified(labels) == 50
@@ -99,6 +99,7 @@ def test_grid_pg_is_undefined_without_positive_attributions():
         assert math.isnan(pc.grid_pg(np.zeros((2, 2)), 2, 3))
 
 
+@settings(max_examples=40)
 @given(grids(st.floats(-10, 10), np.float64))
 def test_grid_pg_is_the_papers_equation(grid):
     attribution, m = grid
@@ -176,7 +177,7 @@ def test_certified_interval_is_undefined_only_where_nothing_can_be_one():
 
 
 def reachable_ratios(labels, m, cell):
-    """The localisation of every map in which each abstained pixel is 1 or not, where it is defined."""
+    """Yield the localisation of every map in which each abstained pixel is 1 or not, where it is defined."""
     mask, undecided = pc.cell_mask(*labels.shape, m, cell), np.argwhere(labels == pc.ABSTAIN)
     for choice in product([0, 1], repeat=len(undecided)):
         decided = labels.copy()
@@ -257,6 +258,7 @@ levels_of_labels = st.integers(1, 4).flatmap(
 )
 
 
+@settings(max_examples=50)
 @given(levels_of_labels, st.randoms())
 def test_deletion_masks_only_grow_with_the_level(stack, random):
     labels = dict(zip((5, 10, 25, 50), stack, strict=False))
@@ -274,7 +276,7 @@ def test_deletion_masks_only_grow_with_the_level(stack, random):
 
 
 def brightness(images):
-    """Logits of two classes: the sum of all pixels, and 0."""
+    """Return logits of two classes: the sum of all pixels, and 0."""
     return torch.stack([images.sum(dim=(1, 2, 3)), torch.zeros(len(images))], dim=1)
 
 
@@ -287,13 +289,13 @@ def test_deletion_masks_are_the_overlay_where_its_threshold_is_the_labels(make_v
 
 
 def votes_near_the_threshold(make_votes, seed=0, levels=(50, 10, 25)):
-    """Counts from 80 to 100 of 100, where 93 or so are needed for 1: many ties, many pixels on either side."""
+    """Make counts from 80 to 100 of 100, where about 93 are needed for 1: many ties, many pixels on either side."""
     ones = np.random.default_rng(seed).integers(80, 101, (len(levels), 12, 16), dtype=np.int32)
     return make_votes(levels=levels, size=(12, 16), ones=ones)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_certified_order_is_by_level_then_votes_then_index(make_votes, seed):
+def test_certificates_order_is_by_level_then_votes_then_index(make_votes, seed):
     certificate = votes_near_the_threshold(make_votes, seed).certify()
     keys = []
     for pixel in range(192):
@@ -301,29 +303,29 @@ def test_certified_order_is_by_level_then_votes_then_index(make_votes, seed):
         if certified:
             votes = certificate.votes.ones[(50, 10, 25).index(certified[0])].ravel()[pixel]
             keys.append((certified[0], -votes, pixel))
-    order = pc.certified_order(certificate)
+    order = certificate.order
     assert order.tolist() == [pixel for *_, pixel in sorted(keys)]
     assert len(order) < 192
     assert {level for level, *_ in keys} == {10, 25, 50}
     assert len({key[:2] for key in keys}) < len(keys), "some are told apart by their index alone"
 
 
-def test_certified_order_passes_through_the_deletion_masks(make_votes):
+def test_certificates_order_passes_through_the_deletion_masks(make_votes):
     certificate = votes_near_the_threshold(make_votes).certify()
-    order = pc.certified_order(certificate)
+    order = certificate.order
     for mask in pc.deletion_masks(certificate.labels):
         assert sorted(order[: mask.sum()]) == np.flatnonzero(mask).tolist()
 
 
-def test_certified_order_is_empty_where_nothing_is_certified_one(make_votes):
+def test_certificates_order_is_empty_where_nothing_is_certified_one(make_votes):
     certificate = make_votes(ones=np.full((2, 6, 8), 50, dtype=np.int32)).certify()
-    order = pc.certified_order(certificate)
+    order = certificate.order
     assert order.tolist() == []
     assert not pc.order_masks(order, (6, 8), (10, 100)).any()
 
 
 def test_order_masks_take_percents_of_the_whole_image():
-    """Of 20 pixels, 10 % are 2 and 29 % are 5.8, so 5; the order has 6, so 100 % takes those 6."""
+    """10 % of 20 pixels are 2, and 29 % are 5.8, so 5. The order has 6 pixels, so 100 % takes those 6."""
     order = [7, 3, 19, 0, 11, 4]
     masks = pc.order_masks(order, (4, 5), (0, 10, 29, 100))
     taken = [np.flatnonzero(mask).tolist() for mask in masks]
@@ -332,7 +334,7 @@ def test_order_masks_take_percents_of_the_whole_image():
 
 
 def test_order_masks_count_exactly():
-    """Of 10 000 pixels 0.57 % are 57; floating point makes 56.99999999999999 of it, and of 57 % 5699.999999999999."""
+    """0.57 % of 10 000 pixels are 57, and 57 % are 5700. Floating point makes them 56.99999999999999 and less."""
     masks = pc.order_masks(np.arange(10_000), (100, 100), (0.57, 14.5, 57))
     assert masks.sum(axis=(1, 2)).tolist() == [57, 1450, 5700]
 
@@ -358,7 +360,7 @@ def small_net():
 
 
 def slow_confidences(model, image, target, masks, fill):
-    """One image, one pixel and one channel at a time, and the softmax by its definition."""
+    """Delete one pixel and one channel at a time, image by image, and use the definition of softmax."""
     confidences = []
     for mask in [np.zeros(image.shape[1:], dtype=bool), *masks]:
         changed = image.clone()
@@ -403,21 +405,27 @@ def test_area_is_the_trapezoid_rule_over_equal_steps(confidence):
     assert min(confidence) - 1e-12 <= curve.area <= max(confidence) + 1e-12
 
 
-def test_deletion_runs_once_without_gradients_where_the_model_is():
+def test_deletion_runs_once_without_gradients_on_the_models_device(monkeypatch):
     class Elsewhere:
-        device = torch.device("meta")
+        device = "the model's"
         calls = 0
 
         def __call__(self, images):
             self.calls += 1
-            assert images.device == self.device
             assert images.shape == (3, 1, 2, 2)
             assert torch.is_inference_mode_enabled()
             return torch.zeros(3, 2)
 
-    model = Elsewhere()
+    model, moved = Elsewhere(), []
+
+    def move(tensor, device):
+        moved.append((tuple(tensor.shape), device))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", move)
     curve = pc.deletion_curve(model, np.ones((1, 2, 2), dtype=np.float64), 1, np.ones((2, 2, 2), dtype=bool))
     assert model.calls == 1
+    assert sorted(moved) == [((1, 2, 2), model.device), ((3, 2, 2), model.device)]
     assert curve.confidence.tolist() == [0.5, 0.5, 0.5]
 
 
@@ -442,8 +450,8 @@ def test_deleting_the_cup_costs_the_embedded_model_its_espresso(embedded):
         changed = image.clone()
         changed[:, torch.from_numpy(mask)] = 0
         with torch.no_grad():
-            alone = float(embedded(changed[None]).softmax(dim=1)[0, target])
-        assert point == pytest.approx(alone, rel=1e-3, abs=1e-6)
+            single = float(embedded(changed[None]).softmax(dim=1)[0, target])
+        assert point == pytest.approx(single, rel=1e-3, abs=1e-6)
     border_first = np.argsort(-from_centre.ravel(), kind="stable")
     border = pc.order_masks(border_first, (224, 224), curve.deleted[1:])
     assert curve.confidence[-1] < 0.5 < 0.9 < curve.confidence[0]
@@ -479,6 +487,7 @@ edge_lists = st.one_of(
 )
 
 
+@settings(max_examples=60)
 @given(score_lists, edge_lists)
 def test_bins_part_all_grids_by_rank(scores, edges):
     bins = pc.agg_att_bins(scores, edges)
@@ -493,13 +502,13 @@ def test_bins_part_all_grids_by_rank(scores, edges):
 
 
 def test_bin_edges_are_exact():
-    """0.07 % of 10 000 grids are 7; floating point makes 7.000000000000001 of it, and would let an eighth in."""
+    """0.07 % of 10 000 grids are 7. Floating point makes it 7.000000000000001 and would let an eighth in."""
     bins = pc.agg_att_bins(np.arange(10_000), edges=(0, 0.07, 0.29, 100))
     assert [len(index) for index in bins] == [7, 22, 9971]
 
 
 def test_agg_att_is_the_mean_map_of_each_bin():
-    """Best to worst: grids 1, 3, 0, 2. The first alone, then nothing, the next alone, and the last two."""
+    """From best to worst the grids are 1, 3, 0, 2: one in the first bin, one in the third, two in the fourth."""
     maps = np.array([[[4.0, 0.0]], [[1.0, 2.0]], [[0.0, 1.0]], [[8.0, 8.0]]])
     means = pc.agg_att(maps, [0.1, 0.4, NAN, 0.3])
     assert means.shape == (6, 1, 2)
@@ -507,6 +516,7 @@ def test_agg_att_is_the_mean_map_of_each_bin():
     assert np.isnan(means[[1, 4, 5]]).all()
 
 
+@settings(max_examples=50)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30, unique=True), st.integers(0, 2**32 - 1))
 def test_agg_att_does_not_depend_on_the_order_of_the_grids(scores, seed):
     random = np.random.default_rng(seed)
@@ -524,7 +534,7 @@ def test_maps_in_half_precision_are_averaged_in_double():
     assert np.unique(pc.agg_att(maps, np.arange(300))).tolist() == [1000]
 
 
-# ── What is refused ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── Arguments ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ONES, MASKS = np.ones((4, 4)), np.ones((1, 4, 4), dtype=bool)
 IMAGE = torch.ones(1, 4, 4)
@@ -538,7 +548,7 @@ IMAGE = torch.ones(1, 4, 4)
     (lambda: pc.cell_mask(4, 6, 4, 0), "m=4 does not divide a grid of 4 × 6.*multiples of 4"),
     (lambda: pc.cell_mask(6, 4, 4, 0), "m=4 does not divide a grid of 6 × 4"),
     (lambda: pc.cell_mask(0, 4, 2, 0), "0 × 4"),
-    (lambda: pc.cell_mask(4, 4, 2, 4), "cell=4 .*2 × 2.*0 to 3"),
+    (lambda: pc.cell_mask(4, 4, 2, 4), "cell=4 is not a whole number from 0 to 3"),
     (lambda: pc.cell_mask(4, 4, 2, -1), "cell=-1"),
     (lambda: pc.cell_mask(4, 4, 2, 0.5), r"cell=0\.5"),
     (lambda: pc.cell_mask(4, 4, 0, 0), "m=0.*such as 2"),
@@ -567,8 +577,6 @@ IMAGE = torch.ones(1, 4, 4)
     (lambda: pc.deletion_curve(brightness, IMAGE, -1, MASKS), "target=-1"),
     (lambda: pc.deletion_curve(brightness, IMAGE, 0, MASKS, fill=2), "fill=2"),
     (lambda: pc.deletion_curve(brightness, IMAGE, 0, MASKS, fill=NAN), "fill=nan"),
-    (lambda: pc.deletion_curve(lambda images: images, IMAGE, 0, MASKS), r"model returned \(2, 1, 4, 4\) for 2 images"),
-    (lambda: pc.deletion_curve(lambda images: None, IMAGE, 0, MASKS), "model returned NoneType"),
     (lambda: pc.deletion_curve(nn.Flatten(), IMAGE, 0, MASKS), r"model is in training mode.*model\.eval\(\)"),
     (lambda: pc.agg_att_bins([]), r"scores has shape \(0,\)"),
     (lambda: pc.agg_att_bins([1], edges=(0, 50)), r"edges=\(0, 50\).*end at 100"),
@@ -578,11 +586,31 @@ IMAGE = torch.ones(1, 4, 4)
     (lambda: pc.agg_att(ONES, [1] * 4), r"maps has shape \(4, 4\) and scores \(4,\)"),
     (lambda: pc.agg_att(MASKS, [1, 2]), r"maps has shape \(1, 4, 4\) and scores \(2,\)"),
 ])  # fmt: skip
-def test_what_has_no_meaning_is_refused(call, message):
+def test_arguments_without_a_meaning_are_refused(call, message):
     with pytest.raises(pc.ArgumentError, match=message):
         call()
 
 
-def test_an_image_that_is_none_is_refused():
+@pytest.mark.parametrize(("model", "got"), [
+    (lambda images: images, r"logits of shape \(2, 1, 4, 4\)"), (lambda images: None, "NoneType"),
+])  # fmt: skip
+def test_a_model_that_returns_no_logits_is_refused(model, got):
+    with pytest.raises(pc.ExplainerError, match=f"model returned {got} for 2 images: return logits"):
+        pc.deletion_curve(model, IMAGE, 0, MASKS)
+
+
+def test_a_target_that_is_a_whole_float_or_a_tensor_is_taken_as_a_class():
+    curves = [pc.deletion_curve(brightness, IMAGE, target, MASKS) for target in (1, 1.0, torch.tensor(1))]
+    assert len({tuple(curve.confidence) for curve in curves}) == 1
+
+
+def test_the_image_has_the_channels_that_the_model_takes():
+    brightness_of_rgb = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).eval()
+    brightness_of_rgb.channels = 3
+    with pytest.raises(pc.ImageError, match="image has 1 channels and the model takes 3"):
+        pc.deletion_curve(brightness_of_rgb, IMAGE, 0, MASKS)
+
+
+def test_pixels_outside_zero_to_one_are_refused():
     with pytest.raises(pc.ImageError, match="values from 0 to 255"):
         pc.deletion_curve(brightness, torch.arange(256.0).reshape(1, 16, 16), 0, np.ones((1, 16, 16), dtype=bool))

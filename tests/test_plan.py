@@ -45,7 +45,7 @@ def test_whole_numbers_become_ints():
 
 @pytest.mark.parametrize(
     ("levels", "middle"),
-    [((50, 25, 10, 5), 10), ((5, 50, 25), 25), ((50,), 50), ((10, 50), 10), ((50, 25, 10, 5, 1), 10)],
+    [((50, 25, 10, 5), 25), ((5, 50, 25), 25), ((50,), 50), ((10, 50), 50), ((50, 25, 10, 5, 1), 10)],
 )
 def test_the_middle_level_is_taken_by_default(levels, middle):
     assert Plan(levels=levels).level() == middle

@@ -16,7 +16,7 @@ def votes_of(row, level, **rules):
 
 
 def slow_votes(row, level):
-    """By the definition: a pixel is in (out) if it is whichever way ties are broken and NaN are filled in."""
+    """Vote by the definition: a pixel is in (or out) if it is so for every order of ties and every value of NaN."""
     size, finite = ones_at(level, len(row)), [v for v in row if v == v]
     nans = len(row) - len(finite)
     ones = [int(v == v and sum(w >= v for w in finite) + nans <= size) for v in row]
@@ -138,7 +138,7 @@ def test_counts_may_be_asked_for_again_and_leave_the_maps_as_they_are():
 @pytest.mark.parametrize("rule", ["rank", "percentile"])
 @pytest.mark.parametrize("pixels", [3, 40, 1001])
 def test_many_levels_are_counted_as_each_alone(rule, pixels):
-    """A few are found by a partition, many by a sort."""
+    """Few levels use a partition, many use a sort."""
     maps = torch.randn(7, pixels, generator=torch.Generator().manual_seed(0))
     maps[1] = maps[1].round()
     maps[2] = 0

@@ -27,6 +27,7 @@ from pixelcert.report.entries import NAME, Chunks, Shown, open_study
 from pixelcert.report.page import PARTS, join_script
 from pixelcert.statistics import Correction
 
+HOLM = pc.Criterion(correction="holm")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
@@ -120,7 +121,7 @@ def simulate(make_votes, n: int, guess: int) -> pc.Votes:
 )
 def test_script_certifies_as_the_library_does(make_votes, certify_in_node, n, correction, guess):
     votes = simulate(make_votes, n, guess)
-    test = make_test(votes, (0.51, 0.6, 0.75, 0.8, 0.9, 0.99), 0.001, correction)
+    test = make_test(votes, (0.51, 0.6, 0.75, 0.8, 0.9, 0.99), pc.Criterion(correction=correction))
     found = certify_in_node(pack(Shown.of(votes)), test)
     seen, stepped = set[int](), 0
     for place, at in enumerate(test["taus"]):
@@ -186,7 +187,7 @@ def test_steps_are_the_thresholds_of_holm():
 
 def test_test_has_each_radius_and_says_what_an_unreachable_tau_needs(make_votes):
     votes = make_votes(size=(224, 224))
-    test = make_test(votes, TAUS, 0.001, "holm")
+    test = make_test(votes, TAUS, HOLM)
     by_tau = {at["tau"]: at for at in test["taus"]}
     assert by_tau[0.75]["radius"] == votes.certify(0.75).radius
     assert by_tau[0.9] == {"tau": 0.9, "fewest": 169}
@@ -198,7 +199,7 @@ def test_test_has_each_radius_and_says_what_an_unreachable_tau_needs(make_votes)
 def test_prediction_takes_its_share_of_alpha_in_the_page_too(make_votes):
     votes = make_votes((50,), (40, 40), predictions=np.array([3, 97], np.int32))
     for tau in (0.6, 0.75, 0.8):
-        (at,) = make_test(votes, (tau,), 0.001, "holm")["taus"]
+        (at,) = make_test(votes, (tau,), HOLM)["taus"]
         certificate = votes.certify(tau)
         assert at["prediction"] == certificate.prediction.claim.votes_needed
         assert at["steps"][-1][0] == statistics.votes_needed(100, tau, certificate.claims[50].alpha, 1600, "holm")
@@ -208,7 +209,7 @@ def test_prediction_takes_its_share_of_alpha_in_the_page_too(make_votes):
 
 
 def facets_of(tmp_path: Path, *votes: pc.Votes) -> tuple[dict[str, list[str]], list[list[int]]]:
-    index = Index(Chunks(tmp_path), (), 0.001, None)
+    index = Index(Chunks(tmp_path), (), pc.Criterion())
     for one in votes:
         index.add(Shown.of(one))
     content = index.content()
@@ -229,7 +230,7 @@ def test_lists_are_shown_where_they_decide_something(make_votes, tmp_path):
 def test_images_of_one_name_are_told_apart_by_digest_and_size(make_votes, tmp_path):
     others = [make_votes(source={"image": "ef" * 32}), make_votes(size=(8, 6)), make_votes(source={"method": "lrp"})]
     votes = [make_votes(), *others, make_votes(source={"image_name": "dog.png", "image": "12" * 32})]
-    index = Index(Chunks(tmp_path), (), 0.001, None)
+    index = Index(Chunks(tmp_path), (), pc.Criterion())
     for one in votes:
         index.add(Shown.of(one))
     content = index.content()
@@ -475,7 +476,7 @@ def test_report_refuses_with_a_remedy(make_votes, tmp_path, run, more, words):
     ("votes", "options", "words"),
     [
         ({"n": 45}, ("--tau", 0.8), "n=45 samples cannot certify any"),
-        ({"levels": (50, 20)}, ("-K", 10), "level 10.0 was not sampled"),
+        ({"levels": (50, 20)}, ("-K", 10), "level 10 was not sampled"),
         ({"counted": 90}, (), "90 of the 100 planned samples"),
     ],
 )
@@ -493,7 +494,7 @@ def test_report_names_the_file_that_cannot_be_shown(make_votes, tmp_path, run, v
 
 def test_report_refuses_a_mixture_and_settings_that_a_study_has_itself(study, make_votes, tmp_path, run):
     votes = make_votes().save(tmp_path / "votes.safetensors")
-    for arguments, words in (((votes, study.folder), "one study alone"), ((study.folder, "-K", 10), "a study's own")):
+    for arguments, words in (((votes, study.folder), "one study only"), ((study.folder, "-K", 10), "a study's own")):
         code, said = run("report", *arguments, "--out", tmp_path / "page.html")
         assert code == 1
         assert words in said

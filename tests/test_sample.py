@@ -377,5 +377,5 @@ def test_a_certificate_that_cannot_be_had_is_refused_before_sampling(correction)
 
 
 def test_a_level_that_covers_the_whole_map_is_refused():
-    with pytest.raises(pc.ArgumentError, match=r"levels holds 99\.5, the whole map of 120 pixels"):
+    with pytest.raises(pc.ArgumentError, match=r"levels holds 99\.5, which is the whole map of 120 pixels"):
         pc.sample(never, IMAGE, 0, levels=(50, 99.5))

@@ -182,5 +182,5 @@ def test_only_pages_of_its_own_and_free_ports_are_taken(server, tmp_path):
         PageServer(tmp_path / "absent.html")
     with pytest.raises(pc.ArgumentError, match="choose another"):
         PageServer(page_of(server), server.server_port)
-    with pytest.raises(pc.ArgumentError, match="no port"):
+    with pytest.raises(pc.ArgumentError, match="not a port"):
         PageServer(page_of(server), 70_000)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,19 +17,17 @@ from small_studies import CLASSES, FACTS, GRID, IMAGE, PHOTOS, SIZE, job, photog
 
 import pixelcert as pc
 from pixelcert.image import resize_image
-from pixelcert.photographs import Chosen, Grid, Selection
-from pixelcert.photographs import Settings as Asked
+from pixelcert.photographs import Chosen, Grid, Request, Selection, choosing
 from pixelcert.photographs.selection import compose_grid
 from pixelcert.study.inventory import FILE, Inventory, _keep_first
 from pixelcert.study.job import Scene, jobs, scenes
 from pixelcert.study.settings import Settings
 
-TESTS = Path(__file__).parent
 MODELS = {"tiny": {"model": "small_studies:tiny"}}
 
 
 def selection(images: int = 2, grids: tuple[Grid, ...] = (Grid((3, 0, 1, 2), 2),)) -> Selection:
-    return Selection(Asked(0, 0.99, images, len(grids), 2, {}), PHOTOS, images, grids, 4, 4, {})
+    return Selection(Request(0, 0.99, images, len(grids), 2, {}), PHOTOS, images, grids, 4, 4, {})
 
 
 def planned(chosen: Selection | None = None, **changes: Any) -> list[pc.study.job.Job]:
@@ -173,7 +167,7 @@ def test_key_changes_with_all_that_the_answer_depends_on(what):
 
 def test_key_changes_with_the_version_of_pixelcert(monkeypatch):
     before = job().key
-    monkeypatch.setattr("pixelcert.study.job.__version__", "99.0")
+    monkeypatch.setattr("pixelcert.study.job.ALGORITHM", "99.0")
     assert job().key != before
 
 
@@ -222,6 +216,12 @@ def test_keys_are_equal_exactly_if_the_plans_are(one, other):
 @settings(max_examples=30, deadline=None)
 def test_key_does_not_depend_on_the_order_of_the_parameters(params):
     assert job(params=params).key == job(params=dict(reversed(params.items()))).key
+
+
+def test_keys_are_those_of_the_first_release():
+    """Or no process would find the files of another one, and no study those of an earlier version."""
+    assert job().key == "39bbf86d93bbefb842fb8071df8780fe"
+    assert job(scene=IMAGE).key == "1f1bf66fb20bbcddc7fe27fd14f48250"
 
 
 def test_key_is_a_name_for_files_that_no_longer_changes():
@@ -302,34 +302,17 @@ def test_keys_do_not_depend_on_where_the_files_are_or_what_they_are_called(tmp_p
     assert len(images_of_one) == 4
 
 
-def test_keys_are_the_same_in_every_process(tmp_path):
-    study = small_study(tmp_path, methods=["grad", "rise"], method={"rise": {"masks": 8}}, grids={"count": 2})
-    study.resolve()
-    code = """if True:
-        import sys
-        import pixelcert as pc
-        study = pc.Study.open(sys.argv[1], sys.argv[2])
-        study.resolve()
-        print(*(job.key for job in study.jobs()))
-    """
-    command = [sys.executable, "-c", code, tmp_path / "study.toml", tmp_path / "again"]
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(TESTS)}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.split() == [one.key for one in study.jobs()]
-    assert len(run.stdout.split()) == 2 * 6
-
-
 # ── What the file meant ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_was_resolved_is_read_back_as_it_was(tmp_path):
     study = small_study(tmp_path, grids={"count": 2, "side": 2}, presets=["default", "reference"])
-    resolved = study.resolve()
+    inventory = study.resolve()
     again = Inventory.load(study.folder)
-    assert again.settings == resolved.settings
-    assert again.models == resolved.models
-    assert asdict(again.selection) == asdict(resolved.selection)
-    assert [one.key for one in jobs(again)] == [one.key for one in jobs(resolved)]
+    assert again.settings == inventory.settings
+    assert again.models == inventory.models
+    assert asdict(again.selection) == asdict(inventory.selection)
+    assert [one.key for one in jobs(again)] == [one.key for one in jobs(inventory)]
 
 
 def test_choice_of_photographs_is_kept_although_more_have_come(tmp_path):
@@ -480,20 +463,19 @@ def test_without_grids_no_model_is_tried_on_one(tmp_path):
     assert small_study(tmp_path).resolve().models["tiny"].grid_size == 0
 
 
-@pytest.mark.parametrize(("model", "size"), [("vgg", 128), ("vit", 64)])
+@pytest.mark.parametrize(("model", "size"), [("vgg", 80), ("vit", 64)])
 def test_votes_and_certificate_of_a_grid_are_of_the_size_that_the_model_sees(tmp_path, model, size):
     images = {"folder": "photos", "count": 0}
     tables = {model: {"model": f"small_studies:{model}"}}
-    study = small_study(tmp_path, models=[model], model=tables, images=images, grids={"count": 1})
-    resolved = study.resolve()
-    worker = study.worker(resolved)
+    study = small_study(tmp_path, models=[model], model=tables, images=images, grids={"count": 1, "cell": 40})
+    worker = study.worker(study.resolve())
     (one,) = study.jobs()
-    photos = [pc.load_image(tmp_path / "photos" / chosen.file, 64) for chosen in one.scene.photographs]
+    photos = [pc.load_image(tmp_path / "photos" / chosen.file, 40) for chosen in one.scene.photographs]
     mosaic = compose_grid(photos, 2)
-    seen = mosaic if size == 128 else resize_image(mosaic, size)
-    assert torch.equal(worker.image(one), seen)
-    assert worker.explainer(one).model.size == size
-    assert ("sliding head" in worker.explainer(one).model.name) == (model == "vgg")
+    seen = mosaic if size == 80 else resize_image(mosaic, size)
+    assert torch.equal(worker.materials.image(one), seen)
+    assert worker.materials.explainer(one).model.size == size
+    assert ("sliding head" in worker.materials.explainer(one).model.name) == (model == "vgg")
     worker.do(one)
     votes = study.store.load_votes(one)
     assert votes.size == (size, size)
@@ -526,10 +508,10 @@ def test_size_that_the_model_does_not_take_is_refused_before_sampling(tmp_path, 
 
 def test_filter_judges_photographs_at_the_size_that_the_study_gives_it(tmp_path, monkeypatch):
     sizes = []
-    judge = pc.data.filtering._predict
+    judge = choosing._filtered
     monkeypatch.setattr(
-        "pixelcert.photographs.choosing._predict",
-        lambda model, images: sizes.extend(image.shape[-1] for image in images.values()) or judge(model, images),
+        "pixelcert.photographs.choosing._filtered",
+        lambda chosen, *how: sizes.extend(size for _, images in chosen for size in images) or judge(chosen, *how),
     )
     photographs(tmp_path / "photos", labels=[None] * 4)
     images = {"folder": "photos", "filter": ["tiny"], "confidence": 0}
@@ -542,10 +524,10 @@ def test_filter_judges_photographs_at_the_size_that_the_study_gives_it(tmp_path,
 
 def test_model_whose_weights_changed_since_the_plan_is_refused(tmp_path):
     study = small_study(tmp_path)
-    resolved = study.resolve()
-    facts = replace(resolved.models["tiny"], weights="ab" * 32)
-    worker = study.worker(replace(resolved, models={"tiny": facts}))
-    (one, *_) = jobs(resolved)
+    inventory = study.resolve()
+    facts = replace(inventory.models["tiny"], weights="ab" * 32)
+    worker = study.worker(replace(inventory, models={"tiny": facts}))
+    (one, *_) = jobs(inventory)
     with pytest.raises(pc.ModelError, match="weights of tiny are not those of the plan"):
         worker.do(one)
 
@@ -568,7 +550,7 @@ def test_image_is_the_photograph_at_the_models_size(tmp_path):
     study = small_study(tmp_path)
     worker = study.worker(study.resolve())
     for one in study.jobs():
-        assert torch.equal(worker.image(one), pc.load_image(tmp_path / "photos" / one.scene.name, SIZE))
+        assert torch.equal(worker.materials.image(one), pc.load_image(tmp_path / "photos" / one.scene.name, SIZE))
 
 
 def test_chosen_photographs_know_their_digests(tmp_path):

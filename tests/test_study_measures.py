@@ -16,8 +16,7 @@ import pixelcert as pc
 from pixelcert.explainer import explain
 from pixelcert.models.variants import for_grid
 from pixelcert.noise import snap
-from pixelcert.sampling.sample import loop
-from pixelcert.sampling.sample import sample as sampling
+from pixelcert.sampling import loop, precision
 from pixelcert.study.inventory import Inventory
 from pixelcert.study.job import Job
 from pixelcert.study.worker import ORDER_PERCENTS, measure
@@ -74,6 +73,17 @@ def image_of(folder: Path, job: Job) -> torch.Tensor:
     return torch.cat([torch.cat(photos[:2], dim=2), torch.cat(photos[2:], dim=2)], dim=1)
 
 
+def clean_map(explainer: pc.Method, image: torch.Tensor, job: Job) -> np.ndarray | None:
+    """The map of a grid without noise."""
+    if job.scene.kind == "image":
+        return None
+    return explain(explainer, snap(image)[None], job.scene.explained.target).maps[0].numpy()
+
+
+def partial_of(study: pc.Study, job: Job) -> pc.Votes:
+    return pc.Votes.load(study.store.place(job).partial)
+
+
 def expected_rows(
     votes: pc.Votes,
     explainer: pc.Method,
@@ -116,7 +126,7 @@ def expected_rows(
             for step, level in enumerate(sorted(levels), 1):
                 rows["deleted", tau, level] = (curve.deleted[step],)
                 rows["deletion_confidence", tau, level] = (curve.confidence[step],)
-            masks = pc.order_masks(pc.certified_order(certificate), votes.size, ORDER_PERCENTS)
+            masks = pc.order_masks(certificate.order, votes.size, ORDER_PERCENTS)
             curve = pc.deletion_curve(explainer.model, image, target, masks)
             rows["order_deletion_area", tau, None] = (curve.area,)
             for step, percent in enumerate(ORDER_PERCENTS, 1):
@@ -206,7 +216,7 @@ def test_measures_follow_alpha_correction_and_tau_on_the_same_votes(study, answe
     asked = {"alpha": settings.alpha, "correction": settings.correction}
     for job, votes, _ in answers[:3]:
         explainer, image = explainer_of(job), image_of(study.base, job)
-        rows = rows_of(measure(votes, settings, explainer, image, job.scene))
+        rows = rows_of(measure(votes, settings, job.scene, explainer.model, image, clean_map(explainer, image, job)))
         cell = None if job.scene.kind == "image" else job.scene.cell
         taus = {"taus": settings.tau, "deletion": settings.deletion_taus}
         assert_same_rows(rows, expected_rows(votes, explainer, image, cell, **asked, **taus))
@@ -273,7 +283,7 @@ def test_images_are_not_localised_and_grids_not_deleted(answers):
 @pytest.fixture
 def small_batches(monkeypatch) -> None:
     """Five batches of eight."""
-    monkeypatch.setattr(sampling, "choose_batch_size", lambda *_: 8)
+    monkeypatch.setattr(precision, "choose_batch_size", lambda *_: 8)
 
 
 def stop_at(count: int) -> Any:
@@ -289,8 +299,7 @@ def stop_at(count: int) -> Any:
 @pytest.fixture
 def one_job(tmp_path, small_batches) -> tuple[pc.Study, Any, Job]:
     study = small_study(tmp_path, presets="reference")
-    resolved = study.resolve()
-    return study, study.worker(resolved), study.jobs()[0]
+    return study, study.worker(study.resolve()), study.jobs()[0]
 
 
 def undisturbed(study: pc.Study, job: Job) -> tuple[bytes, bytes]:
@@ -306,7 +315,7 @@ def test_interrupted_votes_are_continued_to_the_very_same(one_job, counts):
     for count in counts:
         with pytest.raises(KeyboardInterrupt):
             worker.do(job, stop_at(count))
-        assert study.store.load_partial(job).counted == count
+        assert partial_of(study, job).counted == count
         assert not study.store.done(job)
     told: list[int] = []
     worker.do(job, lambda counted, planned: told.append(counted))
@@ -315,7 +324,7 @@ def test_interrupted_votes_are_continued_to_the_very_same(one_job, counts):
         study.store.votes_file(job).read_bytes(),
         study.store.measures_file(job).read_bytes(),
     )
-    assert not study.store.partial_file(job).exists()
+    assert not study.store.place(job).partial.exists()
 
 
 def test_interruption_after_the_last_sample_loses_nothing(one_job):
@@ -340,7 +349,7 @@ def test_interrupted_run_goes_on_where_it_was(tmp_path, small_batches):
     with pytest.raises(KeyboardInterrupt):
         study.run(watch=watch)
     assert [study.store.done(job) for job in study.jobs()] == [True, True, False, False]
-    assert study.store.load_partial(study.jobs()[2]).counted == 16
+    assert partial_of(study, study.jobs()[2]).counted == 16
     tally = study.run()
     assert (tally.done, tally.finished) == (4, 2)
     for job in study.jobs():
@@ -362,7 +371,7 @@ def test_explainer_that_fails_midway_is_continued_by_the_next_try(one_job, monke
         patch.setattr(loop, "noisy", noisy_until)
         with pytest.raises(pc.SamplingError, match=r"16 of 40 samples .*a cosmic ray"):
             worker.do(job)
-    assert study.store.load_partial(job).counted == 16
+    assert partial_of(study, job).counted == 16
     told: list[int] = []
     worker.do(job, lambda counted, planned: told.append(counted))
     assert told == [24, 32, 40]
@@ -371,22 +380,25 @@ def test_explainer_that_fails_midway_is_continued_by_the_next_try(one_job, monke
 
 @pytest.mark.parametrize("changes", [{"device": "another GPU"}, {"versions": {"torch": "1.0"}}], ids=str)
 def test_votes_begun_on_another_machine_are_begun_again(one_job, changes):
-    """It rounds differently: the two halves would be votes of two functions."""
+    """It rounds differently: the two halves would be votes of two functions. The run says so in its notes."""
     study, worker, job = one_job
     with pytest.raises(KeyboardInterrupt):
         worker.do(job, stop_at(16))
-    begun = study.store.load_partial(job)
-    study.store.save_votes(job, replace(begun, provenance=replace(begun.provenance, **changes)))
-    worker.do(job)
+    begun = partial_of(study, job)
+    study.store.place(job).save(replace(begun, provenance=replace(begun.provenance, **changes)))
+    tally = study.run()
+    ((told, note),) = [(told, note) for told, note in tally.notes if "began again" in note]
+    assert told == str(job)
+    assert next(iter(changes)).removesuffix("s") in note or "torch" in note
     assert study.store.votes_file(job).read_bytes() == undisturbed(study, job)[0]
-    assert not study.store.partial_file(job).exists()
+    assert not study.store.place(job).partial.exists()
 
 
 def test_damaged_half_of_the_votes_is_begun_again(one_job):
     study, worker, job = one_job
     with pytest.raises(KeyboardInterrupt):
         worker.do(job, stop_at(16))
-    study.store.partial_file(job).write_bytes(b"half a file")
+    study.store.place(job).partial.write_bytes(b"half a file")
     worker.do(job)
     assert study.store.votes_file(job).read_bytes() == undisturbed(study, job)[0]
 

@@ -13,7 +13,7 @@ from small_studies import toml
 
 import pixelcert as pc
 from pixelcert import statistics
-from pixelcert.commands.study import init
+from pixelcert.commands.study import write_template
 from pixelcert.models.loading import PAPER_MODELS
 from pixelcert.plan import ALPHA, LEVELS, SIGMA, TAU
 from pixelcert.plan import N as SAMPLES
@@ -320,13 +320,13 @@ def test_deletion_is_measured_at_the_tau_asked_for_else_the_papers_else_the_firs
 def test_fewest_samples_are_the_fewest_that_can_certify_a_pixel(n, tau, alpha, side, preset, correction):
     study = Settings(models="resnet18", alpha=alpha, correction=correction, tau=tau, presets=preset, n=n)
     (plan,) = study.plans().values()
-    test: Any = correction or statistics.default_correction(plan)
+    test: Any = study.criterion(tau).correction_for(plan)
 
     def possible(samples: int) -> bool:
         tested = samples - plan.guess if test == "reference" else samples
         return tested > 0 and statistics.votes_needed(tested, tau, alpha, side**2, test) is not None
 
-    fewest = study.fewest_samples(plan, tau, side**2)
+    fewest = statistics.fewest_samples(plan, study.criterion(tau), side**2)
     if fewest is None:
         assert possible(n)
     else:
@@ -404,11 +404,11 @@ def test_unknown_template_is_refused_with_the_known_ones():
 @pytest.mark.parametrize("name", NAMES)
 def test_init_writes_the_template_and_never_overwrites(tmp_path, name):
     file = tmp_path / "below" / "study.toml"
-    init(file, name)
+    write_template(file, name)
     assert file.read_bytes() == template(name)
     file.write_text("mine")
     with pytest.raises(pc.ArgumentError, match=r"study\.toml exists already: name another file"):
-        init(file, name)
+        write_template(file, name)
     assert file.read_text() == "mine"
 
 

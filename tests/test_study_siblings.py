@@ -1,4 +1,4 @@
-"""Jobs that differ in their preset alone: every map is made once, and each job has the votes it would have alone."""
+"""Jobs that differ only in their preset: every map is made once, and each job has the votes it would have by itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import torch
 from small_studies import small_study
 
 import pixelcert as pc
+from pixelcert.explainer import Explainer, Explanation, Tuning
 from pixelcert.plan import Plan
-from pixelcert.sampling.sample import Subject, loop, sample_each, sample_plans
-from pixelcert.sampling.sample import sample as sampling
+from pixelcert.sampling import loop, precision
+from pixelcert.sampling.sample import Subject, sample_plans
 
 DEFAULT, REFERENCE = (Plan.make(preset=preset, n=30, levels=(50, 10)) for preset in ("default", "reference"))
 
 
-class Sum:
-    """An explainer that counts the images it is given."""
+class Sum(Explainer):
+    """An explainer that counts its images."""
 
     batch_independent = True
 
     def __init__(self) -> None:
         self.explained = 0
 
-    def __call__(self, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def explain(self, images: torch.Tensor, targets: torch.Tensor) -> Explanation:
         self.explained += len(images)
-        return images.sum(dim=1) - 1.5
+        return Explanation(images.sum(dim=1) - 1.5)
 
 
 def subjects(count: int) -> list[Subject]:
@@ -46,13 +47,13 @@ def same(one: pc.Votes, other: pc.Votes) -> bool:
     )
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 30, 64])
+@pytest.mark.parametrize("batch_size", [7, 30, 64])
 def test_plans_sampled_together_have_the_votes_of_each_alone(batch_size):
     explainer = Sum()
-    together = list(sample_plans((DEFAULT, REFERENCE), explainer, subjects(3), batch_size=batch_size))
+    together = list(sample_plans((DEFAULT, REFERENCE), explainer, subjects(3), Tuning(batch_size)))
     assert explainer.explained == 3 * 30
     for place, plan in enumerate((DEFAULT, REFERENCE)):
-        alone = list(sample_each(plan, Sum(), subjects(3), batch_size=batch_size))
+        alone = [votes for (votes,) in sample_plans((plan,), Sum(), subjects(3), Tuning(batch_size))]
         assert all(same(votes[place], other) for votes, other in zip(together, alone, strict=True))
     assert not np.array_equal(together[0][0].ones, together[0][1].ones)
 
@@ -60,16 +61,16 @@ def test_plans_sampled_together_have_the_votes_of_each_alone(batch_size):
 @pytest.mark.parametrize("other", [{"sigma": 0.2}, {"n": 31}, {"seed": 1}])
 def test_plans_of_different_noise_are_refused(other):
     with pytest.raises(pc.ArgumentError, match=r"different noise .* one by one"):
-        sample_plans((DEFAULT, Plan(**{"n": 30, "levels": (50, 10), **other})), Sum(), subjects(1))
+        sample_plans((DEFAULT, Plan(**{"n": 30, "levels": (50, 10), **other})), Sum(), subjects(1), Tuning())
 
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "choose_batch_size", lambda *_: 8)
+    monkeypatch.setattr(precision, "choose_batch_size", lambda *_: 8)
 
 
 def explained_in(study: pc.Study, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many noisy images a run of the study explains."""
+    """Count the noisy images that a run of the study explains."""
     explained = []
     real = loop.explain
 
@@ -129,7 +130,7 @@ def test_interrupted_siblings_are_both_continued(tmp_path: Path, monkeypatch, sm
         patch.setattr(loop, "noisy", noisy_until)
         with pytest.raises(KeyboardInterrupt):
             study.run()
-    begun = [job for job in study.jobs() if study.store.load_partial(job) is not None]
+    begun = [job for job in study.jobs() if study.store.place(job).partial.exists()]
     assert [job.preset for job in begun] == ["default", "reference"]
     study.run()
     undisturbed = small_study(tmp_path / "whole", presets=["default", "reference"])
@@ -141,7 +142,7 @@ def test_a_sibling_that_another_process_is_doing_is_left_to_it(tmp_path: Path):
     study = small_study(tmp_path / "busy", presets=["default", "reference"])
     worker = study.worker(study.resolve())
     first = study.jobs()[0]
-    (sibling,) = first.siblings(study.settings)
+    (sibling,) = first.siblings
     with study.store.lock(sibling) as mine:
         assert mine
         worker.do(first)

@@ -1,17 +1,17 @@
-"""The store: files that are whole or absent, room on the disk, failures until success, and claims that end alone."""
+"""The store: files that are whole or absent, room on the disk, failures until success, and locks of processes."""
 
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from small_studies import FACTS, GRID, IMAGE, job, small_study
 
 import pixelcert as pc
 from pixelcert.basics.messages import DiskFullError
-from pixelcert.study import store as claims
+from pixelcert.study import store as locks
 from pixelcert.study.job import Job
 from pixelcert.study.settings import Settings
-from pixelcert.study.store import Store, bytes_of_votes
+from pixelcert.study.store import Store, bytes_of_votes, load_votes
 
 MEASURES = {
     "target": 3,
@@ -46,7 +46,7 @@ def store(tmp_path) -> Store:
 def finish(store, make_votes) -> Callable[..., None]:
     def finish(*jobs: Job) -> None:
         for one in jobs:
-            store.save_votes(one, make_votes(n=30))
+            store.place(one).save(make_votes(n=30))
             store.save_measures(one, MEASURES)
 
     return finish
@@ -73,7 +73,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
 
 def test_job_is_done_once_its_votes_and_its_measures_are_there(store, make_votes):
     assert not store.done(JOB)
-    store.save_votes(JOB, make_votes(n=30))
+    store.place(JOB).save(make_votes(n=30))
     assert not store.done(JOB)
     store.save_measures(JOB, MEASURES)
     assert store.done(JOB)
@@ -84,7 +84,7 @@ def test_job_is_done_once_its_votes_and_its_measures_are_there(store, make_votes
 
 def test_votes_and_measures_come_back_as_they_were(store, make_votes):
     votes = make_votes(n=30)
-    store.save_votes(JOB, votes)
+    store.place(JOB).save(votes)
     store.save_measures(JOB, MEASURES)
     again = store.load_votes(JOB)
     assert (again.ones == votes.ones).all()
@@ -96,21 +96,21 @@ def test_votes_and_measures_come_back_as_they_were(store, make_votes):
 
 def test_what_is_absent_is_none(store):
     assert store.load_votes(JOB) is None
-    assert store.load_partial(JOB) is None
+    assert load_votes(store.place(JOB).partial) is None
     assert store.load_measures(JOB) is None
 
 
 def test_incomplete_votes_wait_apart_and_are_no_answer(store, make_votes):
-    store.save_votes(JOB, make_votes(n=30, counted=20))
-    assert store.load_partial(JOB).counted == 20
+    store.place(JOB).save(make_votes(n=30, counted=20))
+    assert load_votes(store.place(JOB).partial).counted == 20
     assert store.load_votes(JOB) is None
     assert not store.done(JOB)
 
 
 def test_complete_votes_take_the_place_of_incomplete_ones(store, make_votes):
-    store.save_votes(JOB, make_votes(n=30, counted=20))
-    store.save_votes(JOB, make_votes(n=30))
-    assert store.load_partial(JOB) is None
+    store.place(JOB).save(make_votes(n=30, counted=20))
+    store.place(JOB).save(make_votes(n=30))
+    assert load_votes(store.place(JOB).partial) is None
     assert store.load_votes(JOB).complete
 
 
@@ -144,7 +144,7 @@ def test_writing_that_fails_leaves_the_old_files_and_no_litter(store, finish, ma
     finish(JOB)
     before = {name: (store.folder / name).read_bytes() for name in files_in(store.folder)}
     with failing(monkeypatch, errno.EIO):
-        for write in (lambda: store.save_votes(JOB, make_votes(n=31)), lambda: store.save_measures(JOB, {"rows": []})):
+        for write in (lambda: store.place(JOB).save(make_votes(n=31)), lambda: store.save_measures(JOB, {"rows": []})):
             with pytest.raises(OSError, match="Input/output error"):
                 write()
     assert {name: (store.folder / name).read_bytes() for name in files_in(store.folder)} == before
@@ -172,12 +172,12 @@ def test_file_that_was_cut_short_is_found(store, finish, kind, length):
 
 
 @pytest.mark.parametrize("kind", ["votes_file", "measures_file"])
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_flipped_bit_is_found_or_means_the_same(tmp_path_factory, make_votes, kind, place, bit):
     """It means the same in an exponent, 1e-07 or 1E-07, and in the hexadecimal digits of a letter."""
     store = Store(tmp_path_factory.mktemp("study"), Settings(models="resnet18"))
-    store.save_votes(JOB, make_votes(n=30))
+    store.place(JOB).save(make_votes(n=30))
     store.save_measures(JOB, MEASURES)
     before = store.load_measures(JOB)
     file = getattr(store, kind)(JOB)
@@ -251,10 +251,10 @@ def test_job_whose_votes_would_not_fit_is_refused_before_it_begins(store, monkey
     for free, fits in ((10_000_000, True), (bytes_of_votes(JOB), False), (0, False)):
         monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: Usage(10**9, 0, free))
         if fits:
-            store.require_room(JOB)
+            store.make_room(JOB)
         else:
             with pytest.raises(DiskFullError, match=rf"{store.folder} is full .*MB are needed.*free some room"):
-                store.require_room(JOB)
+                store.make_room(JOB)
 
 
 @pytest.mark.parametrize("n", [100, 1000])
@@ -265,7 +265,7 @@ def test_votes_take_about_as_much_room_as_foreseen(store, make_votes, n, guess, 
     one = job(plan=plan, model=replace(FACTS, grid_size=size))
     photo = np.zeros((size, size, 3), np.uint8)
     predictions = np.full(1000, n // 1000)
-    store.save_votes(one, make_votes(plan.levels, (size, size), n, guess=guess, photo=photo, predictions=predictions))
+    store.place(one).save(make_votes(plan.levels, (size, size), n, guess=guess, photo=photo, predictions=predictions))
     taken = store.votes_file(one).stat().st_size
     assert taken <= bytes_of_votes(one) <= taken + 8192
 
@@ -273,8 +273,8 @@ def test_votes_take_about_as_much_room_as_foreseen(store, make_votes, n, guess, 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_disk_that_is_full_is_told_from_other_failures(store, make_votes, monkeypatch, number):
     writes = [
-        lambda: store.save_votes(JOB, make_votes(n=30)),
-        lambda: store.save_votes(JOB, make_votes(n=30, counted=5)),
+        lambda: store.place(JOB).save(make_votes(n=30)),
+        lambda: store.place(JOB).save(make_votes(n=30, counted=5)),
         lambda: store.save_measures(JOB, MEASURES),
         lambda: store.save_failure(JOB, "ValueError: why"),
     ]
@@ -291,12 +291,12 @@ def test_disk_that_is_full_is_told_from_other_failures(store, make_votes, monkey
 
 def test_full_disk_ends_a_run_and_is_no_jobs_failure(tmp_path, monkeypatch):
     study = small_study(tmp_path)
-    resolved = study.resolve()
+    inventory = study.resolve()
     room = iter([10**9, 10**9, 0])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: Usage(10**9, 0, next(room)))
         with pytest.raises(DiskFullError):
-            study.run(resolved)
+            study.run(inventory)
     done = [study.store.done(one) for one in study.jobs()]
     assert done == [True, True, False, False]
     assert list(study.store.failures(study.jobs())) == []
@@ -308,42 +308,47 @@ def test_full_disk_ends_a_run_and_is_no_jobs_failure(tmp_path, monkeypatch):
 
 def test_sweeping_removes_what_was_left_of_this_job_alone(store, finish, make_votes):
     finish(JOB, OTHER)
-    store.save_votes(OTHER, make_votes(n=30, counted=5))
+    store.place(OTHER).save(make_votes(n=30, counted=5))
     store.save_failure(OTHER, "ValueError: why")
     kept = files_in(store.folder)
     litter = []
     for one in (JOB, OTHER):
-        for file in (store.votes_file(one), store.measures_file(one), store.partial_file(one), store.failure_file(one)):
+        for file in (
+            store.votes_file(one),
+            store.measures_file(one),
+            store.place(one).partial,
+            store.failure_file(one),
+        ):
             file.parent.mkdir(parents=True, exist_ok=True)
             half = file.with_name(f".{file.name}.ab12cd")  # as a process that was killed leaves it
             half.write_bytes(b"half")
             os.utime(half, (0, 0))  # long ago
             litter.append(half)
-    store.sweep(JOB)
+    store.make_room(JOB)
     assert [half.exists() for half in litter] == [False] * 4 + [True] * 4
-    store.sweep(OTHER)
+    store.make_room(OTHER)
     assert files_in(store.folder) == kept
 
 
 def test_sweeping_an_empty_folder_does_nothing(store):
-    store.sweep(JOB)
+    store.make_room(JOB)
 
 
 def test_two_at_the_same_job_without_locks_cost_time_and_nothing_else(tmp_path, monkeypatch):
     """One begins while the other is writing: it must not take that file for litter."""
     study = small_study(tmp_path)
-    resolved = study.resolve()
-    monkeypatch.setattr(claims, "fcntl", None)
+    inventory = study.resolve()
+    monkeypatch.setattr(locks, "fcntl", None)
     fsync, others = os.fsync, []
 
     def meanwhile(handle: int) -> None:
         if not others:
             others.append("begun")
-            others.append(study.run(resolved, retries=0))
+            others.append(study.run(inventory, retries=0))
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", meanwhile)
-    tally = study.run(resolved, retries=0)
+    tally = study.run(inventory, retries=0)
     assert tally.failures == others[1].failures == {}
     assert all(map(study.store.done, study.jobs()))
     assert list(study.store.failures(study.jobs())) == []
@@ -374,15 +379,15 @@ def test_last_cause_of_a_failure_counts(store):
 
 def test_failure_of_a_study_is_gone_when_the_job_succeeds(tmp_path, monkeypatch):
     study = small_study(tmp_path)
-    resolved = study.resolve()
+    inventory = study.resolve()
     photo = tmp_path / "photos" / "2.png"
     data = photo.read_bytes()
     photo.unlink()
-    tally = study.run(resolved)
+    tally = study.run(inventory)
     assert (tally.done, len(tally.failures)) == (3, 1)
     assert [failed.scene.name for failed, _ in study.store.failures(study.jobs())] == ["2.png"]
     photo.write_bytes(data)
-    tally = study.run(resolved)
+    tally = study.run(inventory)
     assert (tally.done, tally.finished, tally.failures) == (4, 1, {})
     assert list(study.store.failures(study.jobs())) == []
 
@@ -390,8 +395,8 @@ def test_failure_of_a_study_is_gone_when_the_job_succeeds(tmp_path, monkeypatch)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_failed_jobs_are_tried_again_after_all_others(tmp_path, monkeypatch, retries):
     study = small_study(tmp_path)
-    resolved = study.resolve()
-    worker = study.worker(resolved)
+    inventory = study.resolve()
+    worker = study.worker(inventory)
     tried = []
 
     def do(one: Job, progress: Any) -> list[str]:
@@ -400,7 +405,7 @@ def test_failed_jobs_are_tried_again_after_all_others(tmp_path, monkeypatch, ret
 
     monkeypatch.setattr(worker, "do", do)
     monkeypatch.setattr(study, "worker", lambda *_: worker)
-    tally = study.run(resolved, retries=retries)
+    tally = study.run(inventory, retries=retries)
     names = [one.scene.name for one in study.jobs()]
     assert tried == names * (1 + retries)
     assert {cause for _, cause in tally.failures.values()} == {"RuntimeError: today nothing works"}
@@ -409,8 +414,8 @@ def test_failed_jobs_are_tried_again_after_all_others(tmp_path, monkeypatch, ret
 
 def test_job_that_succeeds_at_the_second_try_has_not_failed(tmp_path, monkeypatch):
     study = small_study(tmp_path)
-    resolved = study.resolve()
-    worker = study.worker(resolved)
+    inventory = study.resolve()
+    worker = study.worker(inventory)
     do, bad = worker.do, [True]
 
     def moody(one: Job, progress: Any) -> list[str]:
@@ -421,135 +426,138 @@ def test_job_that_succeeds_at_the_second_try_has_not_failed(tmp_path, monkeypatc
     monkeypatch.setattr(worker, "do", moody)
     monkeypatch.setattr(study, "worker", lambda *_: worker)
     seen: list[int] = []
-    tally = study.run(resolved, watch=lambda tally: seen.append(len(tally.failures)))
+    tally = study.run(inventory, watch=lambda tally: seen.append(len(tally.failures)))
     assert max(seen) == 1
     assert (tally.done, tally.finished, tally.failures) == (4, 4, {})
     assert list(study.store.failures(study.jobs())) == []
 
 
-# ── Claims ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-HOLD = """if True:
-    import sys
-    from pathlib import Path
-    from pixelcert.study.store import claim
-    with claim(Path(sys.argv[1])) as mine:
-        print(mine, flush=True)
-        sys.stdin.readline()
-"""
+forked = multiprocessing.get_context("fork")  # begins at once, with everything imported
+
+
+def hold(path: Path, link: Connection) -> None:
+    """Try to lock `path`, say whether that went well, and hold on until told to end."""
+    with locks.lock(path) as mine:
+        link.send(mine)
+        link.recv()
 
 
 @contextmanager
-def other_process(path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that tries to claim `path` and holds on to it until it is told to end, with its answer."""
-    command = [sys.executable, "-c", HOLD, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.kill()
+def other_process(path: Path) -> Iterator[tuple[BaseProcess, Connection, bool]]:
+    """Start a process that tries to lock `path`; yield it, the link to end it, and whether it holds the lock."""
+    ours, theirs = forked.Pipe()
+    process = forked.Process(target=hold, args=(path, theirs))
+    process.start()
+    try:
+        yield process, ours, ours.recv()
+    finally:
+        process.kill()
+        process.join()
 
 
-def test_job_is_claimed_once_among_processes_and_freed_when_its_process_ends(store):
+def test_job_is_locked_once_among_processes_and_freed_when_its_process_ends(store):
     path = store.folder / "claims" / JOB.key
-    with other_process(path) as (process, answer):
-        assert answer == "True"
+    with other_process(path) as (process, link, held):
+        assert held
         with store.lock(JOB) as mine:
             assert not mine
         with store.lock(OTHER) as mine:
             assert mine, "another job is free"
-        process.communicate("\n")
-        assert process.returncode == 0
+        link.send("end")
+        process.join()
+        assert process.exitcode == 0
         with store.lock(JOB) as mine:
             assert mine
-            with other_process(path) as (_, answer):
-                assert answer == "False"
+            with other_process(path) as (_, _, held):
+                assert not held
 
 
-def test_claim_ends_with_a_process_that_is_killed(store):
-    with other_process(store.folder / "claims" / JOB.key) as (process, answer):
-        assert answer == "True"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+def test_lock_ends_with_a_process_that_is_killed(store):
+    with other_process(store.folder / "claims" / JOB.key) as (process, _, held):
+        assert held
+        process.kill()
+        process.join()
         with store.lock(JOB) as mine:
             assert mine
     assert files_in(store.folder) == []
 
 
-def test_claim_excludes_others_in_the_same_process(store):
+def test_lock_excludes_others_in_the_same_process(store):
     with store.lock(JOB) as mine, store.lock(JOB) as again:
         assert (mine, again) == (True, False)
     with store.lock(JOB) as mine:
         assert mine
 
 
-def test_refused_claim_does_not_end_the_one_that_holds(store):
+def test_refused_lock_does_not_end_the_one_that_holds(store):
     with store.lock(JOB):
         for _ in range(2):
             with store.lock(JOB) as mine:
                 assert not mine
 
 
-def test_claims_leave_nothing_behind(store):
+def test_locks_leave_nothing_behind(store):
     with store.lock(JOB):
         assert files_in(store.folder) == [f"claims/{JOB.key}"]
     assert files_in(store.folder) == []
 
 
-def test_claim_of_a_job_that_failed_is_free_again(store):
+def test_lock_of_a_job_that_failed_is_free_again(store):
     with pytest.raises(ValueError, match="midway"), store.lock(JOB):
         raise ValueError("midway")
     with store.lock(JOB) as mine:
         assert mine
 
 
-def test_claim_on_a_file_that_its_owner_removed_meanwhile_is_shared_with_nobody(tmp_path, monkeypatch):
+def test_lock_on_a_file_that_its_owner_removed_meanwhile_is_shared_with_nobody(tmp_path, monkeypatch):
     """Opened while another process held it, and locked after that one was done and removed it."""
-    path, flock = tmp_path / "job", claims.fcntl.flock
+    path, flock = tmp_path / "job", locks.fcntl.flock
 
     def late(handle: int, how: int) -> None:
         path.unlink()
         flock(handle, how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(claims.fcntl, "flock", late)
-        first = claims.claim(path)
+        patch.setattr(locks.fcntl, "flock", late)
+        first = locks.lock(path)
         mine = first.__enter__()
-    with claims.claim(path) as other:
+    with locks.lock(path) as other:
         assert not (mine and other)
     first.__exit__(None, None, None)
 
 
-def test_without_locks_every_claim_is_granted(tmp_path, monkeypatch):
+def test_without_locks_every_lock_is_granted(tmp_path, monkeypatch):
     """On a file system that has none, as on Windows: the answer is the same whoever gives it."""
 
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     with monkeypatch.context() as patch:
-        patch.setattr(claims.fcntl, "flock", refuse)
-        with claims.claim(tmp_path / "job") as mine:
+        patch.setattr(locks.fcntl, "flock", refuse)
+        with locks.lock(tmp_path / "job") as mine:
             assert mine
-    monkeypatch.setattr(claims, "fcntl", None)
-    with claims.claim(tmp_path / "job") as mine, claims.claim(tmp_path / "job") as again:
+    monkeypatch.setattr(locks, "fcntl", None)
+    with locks.lock(tmp_path / "job") as mine, locks.lock(tmp_path / "job") as again:
         assert mine
         assert again
 
 
 def test_job_that_is_being_done_elsewhere_is_waited_for_after_all_others(tmp_path, monkeypatch):
     study = small_study(tmp_path)
-    resolved = study.resolve()
+    inventory = study.resolve()
     (one, *others) = study.jobs()
     elsewhere = ExitStack()
     assert elsewhere.enter_context(study.store.lock(one))
 
     def meanwhile(seconds: float) -> None:
         assert all(map(study.store.done, others))
-        study.worker(resolved).do(one)
+        study.worker(inventory).do(one)
         elsewhere.close()
 
     monkeypatch.setattr("pixelcert.study.runner.time.sleep", meanwhile)
-    tally = study.run(resolved)
+    tally = study.run(inventory)
     assert (tally.done, tally.finished, tally.failures) == (4, 3, {})
 
 

@@ -161,7 +161,7 @@ class Certificate:
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw everything certified as a matplotlib figure, written to `path` if given."""
         from .figures.panels import certificate_panel
-        from .figures.registry import plotted
+        from .figures.sheet import plotted
 
         return plotted(lambda: certificate_panel(self), path)
 

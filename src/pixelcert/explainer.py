@@ -36,7 +36,7 @@ class Explanation(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuning:
-    """How an explainer is computed: images at once, number format, and whether its network is compiled.
+    """The way an explainer is computed: images at once, number format, and whether its network is compiled.
 
     As asked, each may be left open; once settled (`pixelcert.sampling.precision`) none is.
     """
@@ -89,6 +89,16 @@ class NoModel:
 
 
 NO_MODEL = NoModel()
+_MODEL = ("name", "weights_hash", "count_classes")  # an object with these is taken for a model
+
+
+def as_model(answers: Any) -> Model:
+    """Return a model as it is; of a plain function or network from images to logits, tell what it tells."""
+    if all(hasattr(answers, part) for part in _MODEL):
+        return answers  # type: ignore[no-any-return]
+    if getattr(answers, "training", False):
+        raise ArgumentError("model is in training mode, where images of a batch mix: call model.eval().")
+    return NoModel(device=getattr(answers, "device", None), channels=getattr(answers, "channels", None))
 
 
 class Explainer:
@@ -124,7 +134,7 @@ class Explainer:
 
     @property
     def surgery(self) -> Mapping[str, str]:
-        """What was done to the network, step by step, or why it was not."""
+        """The steps of surgery on the network: each done, or the reason why not."""
         return {}
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
@@ -165,9 +175,7 @@ class BlackBox(Explainer):
         for attribute, kind in self._TOLD.items():
             if isinstance(told := getattr(call, attribute, None), kind):
                 setattr(self, attribute, told)
-        if all(
-            hasattr(told := getattr(call, "model", None), part) for part in ("name", "weights_hash", "count_classes")
-        ):
+        if all(hasattr(told := getattr(call, "model", None), part) for part in _MODEL):
             self.model = told  # type: ignore[assignment]
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:

@@ -1,4 +1,4 @@
-"""Images: from a file to (C, H, W) floats in [0, 1], and the checks that every image passes before sampling."""
+"""Images: read from files as (C, H, W) floats in [0, 1], and checked before sampling."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .basics.files import sha256
-from .basics.messages import ImageError, PixelcertWarning
+from .basics.messages import ImageError, PixelcertWarning, check_whole
 
 
 def load_image(path: str | Path | BinaryIO, size: int | None = 224) -> Tensor:
     """Read an image file, or a file already open, as (3, size, size) in [0, 1].
 
-    A square image of the right size is taken as it is; any other has its short side resized to size·256/224 and
-    the centre cut out, as ImageNet models expect. `size=None` keeps the file's own size. Grey, palette and
-    transparent images are converted to RGB, with a warning that says so.
+    A square image of the right size is not resized. Any other is resized until its short side is size·256/224, and
+    its centre is cut out, as ImageNet models expect. `size=None` keeps the file's own size. Grey, palette and
+    transparent images are converted to RGB, with a warning.
     """
-    if size is not None and size < 1:
-        raise ImageError(f"size={size} is not a number of pixels: use one such as 224, or None to keep the file's.")
+    if size is not None:
+        check_whole("size", size, 1, example=224)
     name = path if isinstance(path, (str, Path)) else getattr(path, "name", "image")
     with _reading(name), Image.open(path) as file:
         picture = ImageOps.exif_transpose(file)
@@ -40,14 +40,14 @@ def load_image(path: str | Path | BinaryIO, size: int | None = 224) -> Tensor:
 
 
 def check_image_file(path: str | Path) -> None:
-    """Refuse a file that is no image, by its first bytes alone: its pixels are not decoded."""
+    """Refuse a file that is not an image. Only its first bytes are read; its pixels are not decoded."""
     with _reading(path), Image.open(path):
         pass
 
 
 @contextmanager
 def _reading(name: object) -> Iterator[None]:
-    """Say in our own words what Pillow has against a file."""
+    """Turn Pillow's errors into an ImageError that names the file and the remedy."""
     try:
         yield
     except FileNotFoundError as error:
@@ -59,7 +59,7 @@ def _reading(name: object) -> Iterator[None]:
 
 
 def check_image(image: Tensor | NDArray[np.floating], channels: int | None = None) -> Tensor:
-    """`image` as a float tensor, or an error that says what is wrong with it."""
+    """Return `image` as a float tensor; refuse anything but pixels (C, H, W) in [0, 1]."""
     if not isinstance(image, (Tensor, np.ndarray)):
         raise ImageError(f"image is {type(image).__name__}: give a tensor (C, H, W); load_image(path) reads a file.")
     image = image.detach() if isinstance(image, Tensor) else torch.from_numpy(np.ascontiguousarray(image))
@@ -70,7 +70,9 @@ def check_image(image: Tensor | NDArray[np.floating], channels: int | None = Non
     if channels is not None and image.shape[0] != channels:
         hint = ": channels come first, use image.permute(2, 0, 1)" if image.shape[2] == channels else ""
         raise ImageError(f"image has {image.shape[0]} channels and the model takes {channels}{hint}.")
-    low, high = _bounds(image)
+    # NumPy looks for the bounds, because waking torch's threads takes longer than looking at one image.
+    values = (image.float() if image.dtype == torch.bfloat16 else image).cpu().numpy()
+    low, high = float(values.min()), float(values.max())  # NaN if any value is
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ImageError(f"image has {int((~image.isfinite()).sum())} values that are NaN or infinite: repair them.")
     if low < 0 or high > 1:
@@ -81,33 +83,25 @@ def check_image(image: Tensor | NDArray[np.floating], channels: int | None = Non
     return image
 
 
-def _bounds(image: Tensor) -> tuple[float, float]:
-    """Its least and greatest value; NaN if it has any. By NumPy, since a few pixels are not worth waking threads."""
-    values = image.cpu()
-    array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    return float(array.min()), float(array.max())
-
-
 def resize_image(image: Tensor, size: int) -> Tensor:
-    """`image` (C, H, W) as (C, size, size), by bilinear interpolation without aliasing; it stays in [0, 1].
+    """Resize an image (C, H, W) to (C, size, size), bilinearly and without aliasing; it stays in [0, 1].
 
-    For a model that takes no other size. It comes before the noise, so all that follows is about the resized image:
-    the radius of a certificate holds for changes of its pixels, not of those of the image before.
+    Use it for a model that takes only one size. It comes before the noise, so the certificate is about the resized
+    image: its radius holds for changes of the resized pixels, not of the original ones.
     """
-    if size < 1:
-        raise ImageError(f"size={size} is not a number of pixels: use one such as 224.")
+    check_whole("size", size, 1, example=224)
     image = check_image(image)
     resized = F.interpolate(image[None], size=(size, size), mode="bilinear", align_corners=False, antialias=True)[0]
-    return resized.clamp(0, 1)  # rounding may leave it
+    return resized.clamp(0, 1)  # rounding may step outside
 
 
 def image_hash(image: Tensor) -> str:
-    """SHA-256 of an image's shape and float32 values."""
+    """Return the SHA-256 of an image's shape and float32 values."""
     return sha256(str(tuple(image.shape)).encode(), image.float().cpu().contiguous().numpy().data)
 
 
 def to_photo(image: Tensor) -> NDArray[np.uint8] | None:
-    """(H, W, 3) bytes for pictures; None for an image that is neither grey nor RGB."""
+    """Return bytes (H, W, 3) for pictures, or None for an image that is neither grey nor RGB."""
     if image.shape[0] not in (1, 3):
         return None
     grey_levels = np.rint(image.cpu().numpy() * 255).astype(np.uint8)
@@ -115,28 +109,23 @@ def to_photo(image: Tensor) -> NDArray[np.uint8] | None:
 
 
 def _to_rgb(picture: Image.Image, path: str | Path) -> Image.Image:
+    """Convert a picture of any other kind, with a warning that names `path`."""
     if picture.mode == "RGB":
         return picture
+    kind = {"L": "grey", "1": "black and white", "P": "a palette image"}.get(picture.mode, picture.mode)
     if picture.mode.startswith(("I", "F")):
         if not picture.mode.startswith("I;16"):
             raise ImageError(
                 f"{path} has pixels of type {picture.mode}, whose range is unknown: save it as 8 or 16 bits."
             )
         picture = Image.fromarray(((np.asarray(picture, dtype=np.uint32) + 128) // 257).astype(np.uint8))
-        _warn_converted(path, "16-bit grey")
+        kind = "16-bit grey"
     elif picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-        _warn_converted(path, "transparent, and laid on white")
-    else:
-        _warn_converted(
-            path, {"L": "grey", "1": "black and white", "P": "a palette image"}.get(picture.mode, picture.mode)
-        )
+        kind = "transparent, and laid on white"
+    warnings.warn(f"{Path(path).name} is {kind}; converted to RGB.", PixelcertWarning, stacklevel=3)
     return picture.convert("RGB")
-
-
-def _warn_converted(path: str | Path, kind: str) -> None:
-    warnings.warn(f"{Path(path).name} is {kind}; converted to RGB.", PixelcertWarning, stacklevel=4)
 
 
 def _centre_crop(picture: Image.Image, size: int) -> Image.Image:

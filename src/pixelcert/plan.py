@@ -40,7 +40,7 @@ def lattice_slack(pixels: int, channels: int = 3) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """How samples are drawn and how a map becomes votes.
+    """The way samples are drawn, and a map becomes votes.
 
     `sign` says what is ranked: the values as they are, their magnitudes, or their positive parts.
     `rule` says what the top K % are (see `pixelcert.ranking`): ``"rank"`` is the paper's equation,
@@ -86,7 +86,7 @@ class Plan:
     def level(self, asked: float | None = None) -> float:
         """Return the level that equals `asked`, refused if there is none; the middle one by default."""
         if asked is None:
-            return sorted(self.levels, reverse=True)[len(self.levels) // 2]
+            return sorted(self.levels)[len(self.levels) // 2]
         if asked not in self.levels:
             known = ", ".join(map(str, self.levels))
             raise ArgumentError(f"level {asked:g} was not sampled: choose one of {known}.")

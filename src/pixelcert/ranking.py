@@ -1,13 +1,13 @@
-"""Maps → votes: which pixels are in the top K %, which are outside, for all levels from one sort.
+"""Ranking: from maps to votes for pixels in and outside the top K %, for all levels from one sort.
 
-Two rules say what the top K % of N pixels are:
+Two rules define the top K % of N pixels:
 
 - ``"rank"``: the paper's equation, 0-based rank / N ≤ K / 100, so ⌊KN/100⌋ + 1 ones. Pixels tied at the
   threshold vote for neither class, so a constant map votes for nothing.
-- ``"percentile"``: the published code, strictly above NumPy's percentile, so ⌈K(N-1)/100⌉ ones; tied pixels
+- ``"percentile"``: the published code, strictly above NumPy's percentile, so ⌈K(N-1)/100⌉ ones. Tied pixels
   vote 0.
 
-NaN pixels vote for neither class, and the others vote only if they would whatever the NaN stood for.
+NaN pixels vote for neither class. The others vote only if their vote is the same for every value that NaN may hide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +26,11 @@ from .basics.machine import can_run_triton
 from .basics.messages import ArgumentError
 from .plan import Plan, Rule, Sign
 
-_FEW = 8  # levels up to which a partition takes less time than a sort
+_FEW = 8  # up to so many levels a partition is faster than a sort
 
 
 def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
-    """How many of `pixels` are in the top `level` percent, in exact arithmetic.
+    """Return the size of the top `level` percent of so many pixels, in exact arithmetic.
 
     >>> ones_at(50, 224 * 224), ones_at(50, 224 * 224, "percentile")
     (25089, 25088)
@@ -41,31 +40,34 @@ def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
 
 
 def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
-    """Refuse levels at which every pixel would be in the top K %: there even a constant map would be certified."""
+    """Refuse levels at which the top K % is the whole map: even a constant map would be certified there."""
     if pixels < 2:
         raise ArgumentError(f"a map of {pixels} pixel cannot be ranked: give a larger image.")
     for level in levels:
         if ones_at(level, pixels, rule) >= pixels:
-            raise ArgumentError(f"levels holds {level}, the whole map of {pixels} pixels: lower this K.")
+            raise ArgumentError(f"levels holds {level}, which is the whole map of {pixels} pixels: lower this K.")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """A batch of maps, and what bounds their top sets: sorted once, counted as often as asked."""
+    """A batch of maps with the bounds of their top sets: sorted once, counted as often as needed."""
 
     values: Tensor  # (B, N), as they are ranked
-    above: Tensor  # (B, levels): a pixel is inside whose value is greater
-    below: Tensor  # (B, levels): a pixel is outside whose value is less,
-    ties_below: bool  # or equal
+    above: Tensor  # (B, levels): pixels with greater values are in the top set
+    below: Tensor  # (B, levels): pixels with lower values are outside
+    ties_below: bool  # whether pixels with the value `below` are outside too
 
     @classmethod
     def of(cls, maps: Tensor, levels: Sequence[float], sign: Sign, rule: Rule) -> Ranking:
-        values = _ranked_values(maps, sign).contiguous()
+        """Sort maps (B, N) and find the bounds of each level."""
+        if sign != "signed":
+            maps = maps.abs() if sign == "absolute" else maps.clamp_min(0)
+        values = maps.contiguous()
         sizes = [ones_at(level, values.shape[1], rule) for level in levels]
         return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
 
     def count(self, slots: slice = slice(None)) -> Tensor:
-        """Sum the votes of some of the maps: ones and zeros, (2, levels, N) int32."""
+        """Sum the votes of all maps, or of some: ones and zeros, (2, levels, N) int32."""
         values, above, below = self.values[slots], self.above[slots], self.below[slots]
         if can_run_triton(values.device) and values.dtype == torch.float32:
             from .basics.kernels import count_beyond
@@ -80,7 +82,7 @@ class Ranking:
 def count_votes(
     maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank"
 ) -> tuple[Tensor, Tensor]:
-    """Votes of a batch of `maps` (B, N), summed over the batch: ones and zeros, each (levels, N) int32.
+    """Count the votes of a batch of `maps` (B, N): ones and zeros, each (levels, N) int32.
 
     >>> ones, zeros = count_votes(torch.tensor([[3.0, 1.0, 2.0, 0.0]]), levels=(25,))
     >>> ones.tolist(), zeros.tolist()
@@ -91,43 +93,38 @@ def count_votes(
 
 
 def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:
-    """Per row of `values` (B, N) and size of the top set, what is inside above and what is outside below: (B, sizes).
+    """Return two bounds (B, sizes) for each row of `values` (B, N) and each size of the top set.
 
-    Inside means even if every NaN ranks first; outside means even if every NaN ranks last.
+    Values above the first are in the top set even if every NaN ranks first. Values below the second are outside even
+    if every NaN ranks last.
     """
     nans = values.isnan().sum(dim=1, keepdim=True)
     descending = _sort_descending(values, sizes, nans)
-    first_below = _on_device(tuple(sizes), values.device).expand(len(values), -1)  # places from 0
-    above = _values_at(descending, first_below, past_end=-torch.inf)
+    first_outside = _on_device(tuple(sizes), values.device).expand(len(values), -1)  # places from 0
+    above = _values_at(descending, first_outside, past_end=-torch.inf)
     if rule == "rank":
-        return above, _values_at(descending, nans + first_below - 1, past_end=-torch.inf)
-    return above, _values_at(descending, nans + first_below, past_end=torch.nan)
+        return above, _values_at(descending, nans + first_outside - 1, past_end=-torch.inf)
+    return above, _values_at(descending, nans + first_outside, past_end=torch.nan)
 
 
 def _values_at(descending: Tensor, places: Tensor, past_end: float) -> Tensor:
-    """Each row's values at its own places (B, ·)."""
+    """Return each row's values at its own places (B, ·), or `past_end` for places that it does not have."""
     last = descending.shape[1] - 1
     return descending.gather(1, places.clamp(max=last)).masked_fill(places > last, past_end)
 
 
 @lru_cache(64)
 def _on_device(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    """Copied once, because to copy makes an accelerator wait."""
+    """Return the numbers as a tensor, copied only once because a copy makes an accelerator wait."""
     return torch.tensor(numbers, device=device)
 
 
-def _ranked_values(maps: Tensor, sign: Sign) -> Tensor:
-    if sign == "absolute":
-        return maps.abs()
-    return maps.clamp_min(0) if sign == "positive" else maps
-
-
 def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tensor:
-    """Each row from its greatest value down, NaN first; on a CPU only as far as the bounds of a few levels need."""
+    """Sort each row from its greatest value down, NaN first; on a CPU only the places that a few levels need."""
     if values.device.type != "cpu":
-        plain = values.masked_fill(values.isnan(), torch.nan)  # one with a sign would come last on some GPUs
+        plain = values.masked_fill(values.isnan(), torch.nan)  # some GPUs put a NaN with a sign last
         return plain.sort(dim=1, descending=True).values
-    array, last = values.numpy(), values.shape[1] - 1  # NumPy's are vectorised, and torch's carry the indices along
+    array, last = values.numpy(), values.shape[1] - 1  # NumPy is faster: torch carries the indices along
     if len(sizes) > _FEW or bool(nans.any()):
         return torch.from_numpy(np.sort(array, axis=1)).flip(1)
     places = sorted({max(0, last - place) for size in sizes for place in (size - 1, size)})
@@ -136,7 +133,7 @@ def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class Counts:
-    """Votes while they are counted, on the device. Adding makes a new value, so no interruption sees half a batch."""
+    """Votes on the device while they are counted. Adding makes a new value, so no interruption sees half a batch."""
 
     counted: int
     votes: Tensor  # ones and zeros, (2, levels, H·W) int32
@@ -150,34 +147,31 @@ class Counts:
         return cls(0, zeros, zeros[0] if plan.guess else None)
 
     def plus(self, ranking: Ranking, slots: slice, answers: Tensor | None, classes: int, plan: Plan) -> Counts:
-        """Add some slots of a batch; `answers` (B,) are its classes, `classes` standing for none."""
-        guess_ones = self.guess_ones
+        """Add some slots of a batch; `answers` (B,) are its classes, where the number of classes stands for none."""
+        guess_ones, predictions = self.guess_ones, self.predictions
         if guess_ones is not None and (guessing := plan.guess - self.counted) > 0:
             first = slice(slots.start, min(slots.stop, slots.start + guessing))
             guess_ones = guess_ones + ranking.count(first)[0]
-        predictions = self.predictions
         if answers is not None:
             found = count_answers(answers[slots], classes)
             predictions = found if predictions is None else predictions + found
-        added = slots.stop - slots.start
-        return Counts(self.counted + added, self.votes + ranking.count(slots), guess_ones, predictions)
+        counted = self.counted + slots.stop - slots.start
+        return Counts(counted, self.votes + ranking.count(slots), guess_ones, predictions)
 
     def to(self, device: torch.device | str) -> Counts:
-        """Move the counts; an accelerator copies them when it comes to it."""
-
-        def move(counts: Tensor | None) -> Any:
-            return None if counts is None else counts.to(device, non_blocking=True)
-
-        return Counts(self.counted, move(self.votes), move(self.guess_ones), move(self.predictions))
+        """Move the counts; an accelerator copies them later, while the program goes on."""
+        others = (self.guess_ones, self.predictions)
+        moved = (None if counts is None else counts.to(device, non_blocking=True) for counts in others)
+        return Counts(self.counted, self.votes.to(device, non_blocking=True), *moved)
 
 
 def answers_of(logits: Tensor) -> Tensor:
-    """Return the class that each image is given: (B,). A tie for the first place and NaN give the number of classes."""
+    """Return the predicted class of each image, (B,); a tie for first place and NaN give the number of classes."""
     first, second = logits.topk(2, dim=1).values.unbind(1) if logits.shape[1] > 1 else (logits[:, 0], -torch.inf)
     return torch.where(first > second, logits.argmax(dim=1), logits.shape[1])
 
 
 def count_answers(answers: Tensor, classes: int) -> Tensor:
-    """Count each class among the answers: (classes,). Not by `bincount`, which waits for the device."""
+    """Count each class among the answers: (classes,). Unlike `bincount`, this does not wait for the device."""
     counts = torch.zeros(classes + 1, dtype=torch.int32, device=answers.device)
     return counts.scatter_add_(0, answers, torch.ones_like(answers, dtype=torch.int32))[:classes]

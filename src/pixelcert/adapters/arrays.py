@@ -1,8 +1,8 @@
-"""NumPy arrays: functions of images alone, and Quantus-style functions of model, images and targets."""
+"""NumPy arrays: functions of images only, and Quantus-style functions of model, images and targets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,64 +10,67 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..basics.files import plain
 from ..basics.messages import ExplainerError
-from ..explainer import Explanation
+from ..explainer import NO_MODEL, Explanation, NoModel
 from ..models import Classifier
-from .adapted import Adapted, check_model, function_settings, inputs_of, logits_of
+from .adapted import Adapted, check_model, inputs_of, name_and_params
 
 
 def from_numpy(function: Callable[..., Any], *, name: str | None = None, seed: int = 0, **kwargs: Any) -> Adapted:
-    """A `function` from images (B, C, H, W), pixels in [0, 1] plus noise, to maps (B, H, W), as an explainer.
+    """Make an explainer of a `function` from images (B, C, H, W), pixels in [0, 1] plus noise, to maps (B, H, W).
 
-    It is a black box: the class that it explains is its own affair, and so is normalising. Maps may be coarser than
+    It is a black box: it chooses the class that it explains, and normalises images by itself. Maps may be coarser than
     the images, or have channels (B, C, H, W), which are summed.
 
     Args:
-        kwargs: handed on to it.
-        seed: for functions that draw random numbers from the global generators of torch or NumPy.
+        kwargs: handed on to the function.
+        seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
-    own_name, fixed = function_settings(function)
-    name = name or own_name
-
-    def run(images: Tensor, targets: Tensor) -> Explanation:
-        return Explanation(to_tensor(function(as_array(images), **kwargs), name, images))
-
-    return Adapted(run, name, fixed | {key: plain(value) for key, value in kwargs.items()}, seed=seed)
-
-
-def as_array(values: Tensor) -> NDArray[Any]:
-    """A copy, since a function may work in place."""
-    array: NDArray[Any] = values.detach().cpu().numpy().copy()
-    return array
-
-
-def to_tensor(answer: Any, name: str, images: Tensor) -> Tensor:
-    """The array that a function returned, beside the images."""
-    try:
-        return torch.tensor(np.asarray(answer), device=images.device)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ExplainerError(
-            f"{name} returned {type(answer).__name__}, which is no array of numbers ({error}): return maps (B, H, W)."
-        ) from error
+    return _adapted(function, lambda images, targets: (_as_array(images),), NO_MODEL, name, seed, kwargs)
 
 
 def from_quantus(
     explain_func: Callable[..., Any], model: Classifier, *, name: str | None = None, seed: int = 0, **kwargs: Any
 ) -> Adapted:
-    """A Quantus-style `explain_func` as an explainer. It is given ``model.net``, normalised images and class indices.
+    """Make an explainer of a Quantus-style function, which gets ``model.net``, normalised images and class indices.
 
     Args:
-        kwargs: handed on to it, as Quantus does with ``explain_func_kwargs``.
-        seed: for functions that draw random numbers from the global generators of torch or NumPy.
+        kwargs: handed on to the function, as Quantus does with ``explain_func_kwargs``.
+        seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
-    check_model(model)
-    own_name, fixed = function_settings(explain_func)
+    prepare = inputs_of(model, check_model(model).net, "explain_func")
+
+    def arguments(images: Tensor, targets: Tensor) -> tuple[Any, ...]:
+        return model.net, _as_array(prepare(images)), _as_array(targets)
+
+    return _adapted(explain_func, arguments, model, name, seed, kwargs)
+
+
+def _adapted(
+    function: Callable[..., Any],
+    arguments: Callable[[Tensor, Tensor], tuple[Any, ...]],
+    model: Classifier | NoModel,
+    name: str | None,
+    seed: int,
+    kwargs: Mapping[str, Any],
+) -> Adapted:
+    own_name, fixed = name_and_params(function)
     name = name or own_name
-    prepare = inputs_of(model, model.net, name)
 
-    def run(images: Tensor, targets: Tensor) -> Explanation:
-        answer = explain_func(model.net, as_array(prepare(images)), as_array(targets), **kwargs)
-        return Explanation(to_tensor(answer, name, images), logits_of(model, images))
+    def call(images: Tensor, targets: Tensor) -> Explanation:
+        answer = function(*arguments(images, targets), **kwargs)
+        try:
+            return Explanation(torch.tensor(np.asarray(answer), device=images.device))
+        except (TypeError, ValueError, RuntimeError) as error:
+            returned = type(answer).__name__
+            raise ExplainerError(
+                f"{name} returned {returned}, which is no array of numbers ({error}): return maps (B, H, W)."
+            ) from error
 
-    return Adapted(run, name, fixed | {key: plain(value) for key, value in kwargs.items()}, model, "", seed)
+    return Adapted(call, name, {**fixed, **kwargs}, model, seed=seed)
+
+
+def _as_array(values: Tensor) -> NDArray[Any]:
+    """Copy a tensor to an array, because a function may work in place."""
+    array: NDArray[Any] = values.detach().cpu().numpy().copy()
+    return array

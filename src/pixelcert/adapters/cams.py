@@ -1,29 +1,25 @@
-"""pytorch-grad-cam and torch-cam: CAM objects and extractors."""
+"""pytorch-grad-cam and torch-cam: CAM objects and extractors. Both scale each map, which keeps the ranking."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..basics.files import plain
 from ..basics.messages import ArgumentError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, inputs_of, layer_names, logits_of, own_settings
+from .adapted import Adapted, check_arguments, inputs_of, layer_names, params_of
 
 _PLUMBING = ("compute_input_gradient", "uses_gradients", "detach")  # the same for every object of a class
 
 
 def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed: int = 0, **kwargs: Any) -> Adapted:
-    """A `cam` of pytorch-grad-cam on ``model.net`` as an explainer.
-
-    It scales each map by itself, which does not change the ranking.
+    """Make an explainer of a `cam` of pytorch-grad-cam on ``model.net``.
 
     Args:
         kwargs: those of its call, such as ``aug_smooth=True``.
@@ -34,23 +30,21 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
     prepare = inputs_of(model, bases[0].model, name)
     layers = [layer for base in bases for layer in base.target_layers]
     layer = layer_names(model.net, layers, name)
-    if "targets" in kwargs:
-        raise ArgumentError(f"{name} was given targets: leave them out, pixelcert sees to it.")
+    check_arguments(name, kwargs, ("input_tensor", "targets"))
 
-    def run(images: Tensor, targets: Tensor) -> Explanation:
+    def call(images: Tensor, targets: Tensor) -> Explanation:
         # The library calls backward(): with frozen parameters it computes no gradients for them.
         inputs = prepare(images).requires_grad_()
         model.net.requires_grad_(False)
         with _each_called_once(model, layers, name):
-            maps = cam(input_tensor=inputs, targets=_targets(targets), **kwargs)
-        return Explanation(torch.from_numpy(maps).to(images.device), _logits(cam, model, images, kwargs))
+            maps = cam(input_tensor=inputs, targets=[_score_of(index) for index in targets.tolist()], **kwargs)
+        return Explanation(torch.from_numpy(maps).to(images.device), _logits(cam, kwargs))
 
-    params = own_settings(cam, _PLUMBING) | {key: plain(value) for key, value in kwargs.items()}
-    return Adapted(run, name, params, model, layer, seed)
+    return Adapted(call, name, params_of(cam, _PLUMBING) | kwargs, model, layer, seed)
 
 
 def _bases(cam: Any, name: str) -> list[Any]:
-    """The CAM itself, or those that a method over CAMs (``SESS``, ``RefineCAM``) is made of."""
+    """Return the CAM itself, or those that a method over CAMs (``SESS``, ``RefineCAM``) is made of."""
     if type(cam).__name__ == "FinerCAM":
         raise ArgumentError(f"{name} chooses its targets by itself: use FinerCAM of torch-cam, which takes a class.")
     bases: list[Any] = getattr(cam, "base_cam_per_layer", [getattr(cam, "base_cam", cam)])
@@ -63,9 +57,9 @@ def _bases(cam: Any, name: str) -> list[Any]:
 
 @contextmanager
 def _each_called_once(model: Classifier, layers: list[Any], name: str) -> Iterator[None]:
-    """Refuse a layer that the network uses several times: the library would silently explain its first use.
+    """Refuse a layer that the network uses several times, as it often does a ReLU.
 
-    A ReLU is often such a layer.
+    The library would silently explain its first use only.
     """
     calls: Counter[nn.Module] = Counter()
     handles = [one.register_forward_hook(lambda module, *_: calls.update([module])) for one in (model.net, *layers)]
@@ -81,19 +75,15 @@ def _each_called_once(model: Classifier, layers: list[Any], name: str) -> Iterat
         )
 
 
-def _targets(targets: Tensor) -> list[Callable[[Tensor], Tensor]]:
-    """What the library calls ClassifierOutputTarget, without importing it."""
-    return [partial(_score, index) for index in targets.tolist()]
+def _score_of(index: int) -> Callable[[Tensor], Tensor]:
+    """Do as the library's ClassifierOutputTarget, without importing it."""
+    return lambda output: output[..., index]
 
 
-def _score(index: int, output: Tensor) -> Tensor:
-    return output[..., index]
-
-
-def _logits(cam: Any, model: Classifier, images: Tensor, kwargs: dict[str, Any]) -> Tensor:
-    """The logits that the CAM has just computed, where they are those of the images themselves."""
+def _logits(cam: Any, kwargs: dict[str, Any]) -> Tensor | None:
+    """Return the logits that the CAM has just computed, if they are those of the images themselves."""
     if kwargs.get("aug_smooth") or not isinstance(getattr(cam, "outputs", None), Tensor):
-        return logits_of(model, images)
+        return None
     cam.outputs = cam.outputs.detach()  # it would keep a whole batch's graph until its next call
     logits: Tensor = cam.outputs
     return logits
@@ -102,10 +92,9 @@ def _logits(cam: Any, model: Classifier, images: Tensor, kwargs: dict[str, Any])
 def from_torchcam(
     extractor: Any, model: Classifier, *, name: str | None = None, seed: int = 0, **kwargs: Any
 ) -> Adapted:
-    """A torch-cam `extractor` on ``model.net`` as an explainer; maps of several layers are fused, as it does.
+    """Make an explainer of a torch-cam `extractor` on ``model.net``; it fuses the maps of several layers.
 
-    It scales each map by itself, which does not change the ranking. Its hooks must stay on the network meanwhile: call
-    ``extractor.remove_hooks()`` when you are done.
+    Its hooks must stay on the network meanwhile: call ``extractor.remove_hooks()`` when you are done.
 
     Args:
         kwargs: those of its call, such as ``normalized=False``.
@@ -115,16 +104,14 @@ def from_torchcam(
     if not hasattr(extractor, "target_names"):
         raise ArgumentError(f"{name} is no extractor of torch-cam: give one such as LayerCAM(model.net, 'layer4').")
     prepare = inputs_of(model, extractor.model, name)
-    if ours := kwargs.keys() & {"class_idx", "scores", "targets"}:
-        raise ArgumentError(f"{name} was given {', '.join(sorted(ours))}: leave it out, pixelcert sees to it.")
+    check_arguments(name, kwargs, ("class_idx", "scores", "targets"))
 
-    def run(images: Tensor, targets: Tensor) -> Explanation:
-        # It hooks the run that comes before it, and asks for a gradient there even where all parameters are frozen.
+    def call(images: Tensor, targets: Tensor) -> Explanation:
+        # Its hooks catch this pass, and ask for a gradient even where all parameters are frozen.
         logits = model.split("input").head(prepare(images).requires_grad_())
         maps = extractor(targets.tolist(), logits, **kwargs)
-        extractor.reset_hooks()  # it would keep a whole batch's graph until the next run
+        extractor.reset_hooks()  # it would keep a whole batch's graph until the next pass
         return Explanation(maps[0] if len(maps) == 1 else extractor.fuse_cams(maps), logits)
 
-    base = getattr(extractor, "base_cam", extractor)
-    params = own_settings(base) | own_settings(extractor) | {key: plain(value) for key, value in kwargs.items()}
-    return Adapted(run, name, params, model, ", ".join(extractor.target_names), seed)
+    params = params_of(getattr(extractor, "base_cam", extractor)) | params_of(extractor) | kwargs
+    return Adapted(call, name, params, model, ", ".join(extractor.target_names), seed)

@@ -8,18 +8,17 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..basics.files import plain
 from ..basics.messages import ArgumentError
 from ..explainer import Explanation
 from ..models import Classifier
-from .adapted import Adapted, check_model, inputs_of, own_settings
+from .adapted import Adapted, check_model, inputs_of, params_of
 
 
 def from_zennit(explanation: Any, model: Classifier, *, name: str | None = None, seed: int = 0) -> Adapted:
-    """A zennit composite or attributor as an explainer: relevance of the input, from a one-hot start per target.
+    """Make an explainer of a zennit composite or attributor: relevance of the input, from a one-hot start per target.
 
-    The composite is registered for each batch and removed after it, so that the network stays as it is in between. A
-    composite does not tell its rules' parameters: where you try several, put them in the `name`, for the provenance.
+    zennit registers the composite for each batch and removes it after it. A composite does not tell its rules'
+    parameters: where you try several, put them in the `name`, for the provenance.
 
     Args:
         explanation: a composite, which is used with the attributor ``Gradient``, or an attributor of ``model.net``.
@@ -31,24 +30,19 @@ def from_zennit(explanation: Any, model: Classifier, *, name: str | None = None,
         attributor = import_module("zennit.attribution").Gradient(model.net, explanation)
     if not hasattr(attributor, "attr_output_fn"):
         raise ArgumentError(f"{type(explanation).__name__} is no zennit composite or attributor: give one of them.")
-    name = name or _name(attributor)
-    prepare = inputs_of(model, attributor.model, name)
-    by_score = any(kind.__name__ == "Occlusion" for kind in type(attributor).__mro__)
+    composite = attributor.composite
+    kind = f"zennit.{type(attributor).__name__}({'' if composite is None else type(composite).__name__})"
+    prepare = inputs_of(model, attributor.model, name or kind)
+    by_score = any(base.__name__ == "Occlusion" for base in type(attributor).__mro__)
 
-    def run(images: Tensor, targets: Tensor) -> Explanation:
+    def call(images: Tensor, targets: Tensor) -> Explanation:
         def start(output: Tensor) -> Tensor:
             one_hot = F.one_hot(targets, output.shape[1]).to(output.dtype)
-            return one_hot * output if by_score else one_hot  # zennit's Occlusion sums up what is answered here
+            return one_hot * output if by_score else one_hot  # zennit's Occlusion sums what this returns
 
         logits, relevance = attributor(prepare(images), start)
         return Explanation(relevance.sum(dim=1), logits)
 
-    params = own_settings(attributor, ("create_graph", "retain_graph"))
-    if attributor.composite is not None:
-        params["canonizers"] = plain(attributor.composite.canonizers)
-    return Adapted(run, name, params, model, "input", seed)
-
-
-def _name(attributor: Any) -> str:
-    composite = "" if attributor.composite is None else type(attributor.composite).__name__
-    return f"zennit.{type(attributor).__name__}({composite})"
+    params = params_of(attributor, ("create_graph", "retain_graph"))
+    params |= {} if composite is None else {"canonizers": composite.canonizers}
+    return Adapted(call, name or kind, params, model, "input", seed)

@@ -1,8 +1,9 @@
 from .aim import choose_pixels as choose_pixels
 from .campaign import attack as attack
 from .campaign import attack_certificate as attack_certificate
-from .outcome import Attempt as Attempt
+from .descent import Effort as Effort
+from .judge import Attempt as Attempt
+from .judge import Toll as Toll
 from .outcome import Outcome as Outcome
-from .outcome import Toll as Toll
 from .summary import Summary as Summary
 from .summary import summarise as summarise

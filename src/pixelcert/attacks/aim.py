@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..basics.messages import ArgumentError
+from ..basics.messages import ArgumentError, check_whole
 from ..certificate import Certificate
 from ..plan import ABSTAIN, Plan
 from ..ranking import count_votes, ones_at
-from .outcome import Pixel, labels_before
+from .judge import Pixel, labels_before
 
 _WIDTH = 0.03  # shares within about this of one half are worth pushing; wider, sure pixels outweigh them by number
 
@@ -22,56 +22,53 @@ _WIDTH = 0.03  # shares within about this of one half are worth pushing; wider, 
 class Aim:
     """Pixels whose labels are to lose the majority at one level, as the votes of `plan` are counted."""
 
-    labels: Tensor  # (N,) of 1 and 0, ABSTAIN where a pixel is left alone
+    labels: Tensor  # (N,) of 1 and 0, ABSTAIN where a pixel is not attacked
     level: float
     plan: Plan
 
     @property
     def ones(self) -> int:
-        """How many pixels the top K % has."""
+        """The number of pixels in the top K %."""
         return ones_at(self.level, self.labels.numel(), self.plan.rule)
 
     def keeping(self, maps: Tensor) -> Tensor:
-        """In how many of the maps (B, H, W) each pixel has its label: (N,)."""
+        """Count the maps (B, H, W) in which each pixel has its label: (N,)."""
         ones, zeros = count_votes(maps.flatten(1), (self.level,), self.plan.sign, self.plan.rule)
         return torch.where(self.labels == 1, ones[0], zeros[0])
 
     def ranked(self, maps: Tensor) -> Tensor:
-        """What the plan ranks of maps (B, H, W): (B, N). Magnitudes, or the values as they are.
+        """Return the values (B, N) of maps (B, H, W) that the plan ranks: magnitudes, or the values as they are.
 
-        Positive parts are ranked as the values: a clamped value has no slope to follow.
+        Positive parts are ranked as the values, because a clamped value has no slope to follow.
         """
         flat = maps.flatten(1)
         return flat.abs() if self.plan.sign == "absolute" else flat
 
     def weights(self, shares: Tensor) -> Tensor:
-        """How much a vote against each pixel's label helps, when `shares` (N,) of the votes are for it: (N,).
+        """Return how much a vote against each label helps, when `shares` (N,) of the votes are for it: (N,).
 
-        The slope of a smooth count of flips, Σ sigmoid((1/2 - share) / width), so that the attack spends its radius on
-        pixels that it can still flip.
+        This is the slope of a smooth count of flips, Σ sigmoid((1/2 - share) / width), so that the attack spends its
+        radius on pixels that it can still flip.
         """
         flipped = torch.sigmoid((0.5 - shares) / _WIDTH)
         return flipped * (1 - flipped) * (self.labels != ABSTAIN)
 
 
-def choose_level(certificate: Certificate, level: float | None) -> float:
-    """`level` if it is certified, the middle one by default."""
-    if level is None:
-        return sorted(certificate.levels, reverse=True)[len(certificate.levels) // 2]
-    if level not in certificate.levels:
+def choose_level(certificate: Certificate, asked: float | None) -> float:
+    """Return the certified level that equals `asked`; the middle one by default."""
+    if asked is not None and asked not in certificate.levels:
         known = ", ".join(map(str, certificate.levels))
-        raise ArgumentError(f"level {level:g} is not in the certificate: choose one of {known}.")
-    return certificate.levels[certificate.levels.index(level)]  # 10 where 10.0 was asked for
+        raise ArgumentError(f"level {asked:g} is not in the certificate: choose one of {known}.")
+    return replace(certificate.votes.plan, levels=certificate.levels).level(asked)
 
 
 def choose_pixels(certificate: Certificate, level: float | None, count: int, seed: int = 0) -> list[Pixel]:
-    """Up to `count` certified pixels, and as many that abstain with a majority to lose; ties are broken under `seed`.
+    """Choose up to `count` certified pixels, and as many that abstain with a majority to lose.
 
-    Of the certified ones those with the fewest votes for their labels, which should be the easiest to flip; of the
-    others any, since those with the fewest votes flip without an attack.
+    The certified ones are those with the fewest votes for their labels, which should be the easiest to flip, and ties
+    are broken under `seed`. The others are drawn, because those with the fewest votes flip without an attack.
     """
-    if count < 1 or count != int(count):
-        raise ArgumentError(f"pixels={count} is not a number of pixels: use a whole number from 1.")
+    check_whole("pixels", count, 1)
     level = choose_level(certificate, level)
     random, labels = np.random.default_rng(seed), labels_before(certificate, level)
     votes, certified = certificate.votes, certificate.labels[level] != ABSTAIN
@@ -85,6 +82,7 @@ def choose_pixels(certificate: Certificate, level: float | None, count: int, see
 
 
 def check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
+    """Return the pixel, if any; refuse one that is not in the map."""
     if pixel is None:
         return None
     height, width = certificate.votes.size

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from .outcome import CHANGES, GROUPS, Attempt, Group, Outcome, Toll
+from .judge import GROUPS, Attempt, Group, Toll
+from .outcome import CHANGES, Outcome
 
-_DIGITS = 9  # multiples of R that differ by rounding alone are one
+_DIGITS = 9  # multiples of R that differ by rounding only are one
 
 Judged = tuple[Outcome, Attempt]
 T = TypeVar("T")
 
 
 class Attacked(NamedTuple):
-    """What outcomes must have in common for their pixels to be added up."""
+    """The explanation and level that outcomes must share for their pixels to be added up."""
 
     model: str
     method: str
@@ -45,7 +46,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Summary:
-    """All outcomes about one explanation, added up: a row for every size and change."""
+    """All outcomes about one explanation, added up: a case for every size and change."""
 
     attacked: Attacked
     images: int
@@ -63,8 +64,7 @@ def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
     What is proven of each outcome is right with its own confidence 1 - α, so all sums over m outcomes are right
     together with confidence 1 - mα.
     """
-    alike = _grouped(outcomes, _attacked)
-    return [_summary(attacked, found) for attacked, found in alike.items()]
+    return [_summarise_alike(attacked, found) for attacked, found in _grouped(outcomes, _attacked).items()]
 
 
 def _attacked(outcome: Outcome) -> Attacked:
@@ -72,41 +72,36 @@ def _attacked(outcome: Outcome) -> Attacked:
     return Attacked(source.model, source.method, source.layer, outcome.level)
 
 
-def _summary(attacked: Attacked, outcomes: Sequence[Outcome]) -> Summary:
+def _summarise_alike(attacked: Attacked, outcomes: Sequence[Outcome]) -> Summary:
     judged = [(outcome, attempt) for outcome in outcomes for attempt in outcome.attempts]
-    size = _multiple if _same_multiples(outcomes) else _radius
+    size = _multiple if _share_multiples(outcomes) else _radius
     kinds = _grouped(judged, lambda one: (size(one), CHANGES.index(one[1].change)))
-    pixels = {group: sum(int(one.members(group).sum()) for one in outcomes) for group in GROUPS}
-    return Summary(attacked, _images(outcomes), pixels, tuple(_row(kinds[kind]) for kind in sorted(kinds)))
+    pixels = {group: sum(int(one.judge.members(group).sum()) for one in outcomes) for group in GROUPS}
+    return Summary(attacked, _images(outcomes), pixels, tuple(_add_up(kinds[kind]) for kind in sorted(kinds)))
 
 
-def _row(judged: Sequence[Judged]) -> Case:
+def _add_up(judged: Sequence[Judged]) -> Case:
     tolls = {group: _total([outcome.toll(attempt, group) for outcome, attempt in judged]) for group in GROUPS}
     images = _images([outcome for outcome, _ in judged])
     return Case(judged[0][1].change, _common(map(_multiple, judged)), _common(map(_radius, judged)), images, tolls)
 
 
 def _total(tolls: Sequence[Toll]) -> Toll:
-    abstains = [one.abstains for one in tolls if one.abstains is not None]
-    return Toll(
-        sum(one.pixels for one in tolls),
-        sum(one.flipped for one in tolls),
-        sum(one.provably for one in tolls),
-        sum(abstains) if abstains else None,
-    )
+    pixels, flipped, provably, abstains = zip(*tolls, strict=True)
+    return Toll(sum(pixels), sum(flipped), sum(provably), None if None in abstains else sum(abstains))
 
 
 def _images(outcomes: Iterable[Outcome]) -> int:
     return len({outcome.certificate.votes.provenance.image for outcome in outcomes})
 
 
-# ── Sizes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Sizes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _same_multiples(outcomes: Sequence[Outcome]) -> bool:
-    """Whether all were attacked at the same multiples of their R, which is what certificates of several R share.
+def _share_multiples(outcomes: Sequence[Outcome]) -> bool:
+    """Return True if all were attacked at the same multiples of their R, as certificates of several R usually are.
 
-    Where they were not, as at given radii, they share radii.
+    Otherwise, as at given radii, they share radii.
     """
     found = {frozenset(_multiple((one, attempt)) for attempt in one.attempts) for one in outcomes}
     return len(found) == 1 and None not in found.pop()
@@ -122,11 +117,11 @@ def _radius(judged: Judged) -> float:
     return judged[1].radius
 
 
-# ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Groups ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _grouped(things: Iterable[T], by: Callable[[T], Any]) -> dict[Any, list[T]]:
-    """In the order of their first members."""
+    """Group things by a key, in the order of their first members."""
     found: dict[Any, list[T]] = {}
     for thing in things:
         found.setdefault(by(thing), []).append(thing)
@@ -134,6 +129,6 @@ def _grouped(things: Iterable[T], by: Callable[[T], Any]) -> dict[Any, list[T]]:
 
 
 def _common(values: Iterable[T]) -> T | None:
-    """The value that all have."""
+    """Return the value that all have, or None."""
     first, *others = dict.fromkeys(values)
     return None if others else first

@@ -1,4 +1,4 @@
-"""GPU kernels in Triton: noisy copies and vote counts, bit for bit as torch computes them."""
+"""GPU kernels in Triton: noisy copies and vote counts, equal to torch's results bit for bit."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
-from ..plan import LATTICE
-
 _NOISE_BLOCK = 512
 
 
-def add_noise(image: Tensor, sigma: float, seed: int, first: int, images: Tensor) -> None:
-    """Fill `images` (B, C, H, W) with `image` (C, H, W) plus the noise of samples `first`, `first` + 1, …"""
+def add_noise(image: Tensor, sigma: float, step: float, seed: int, first: int, images: Tensor) -> None:
+    """Fill `images` (B, C, H, W) with `image` (C, H, W) plus the noise of samples `first`, `first` + 1, …
+
+    Noise is rounded to multiples of `step`, a power of two.
+    """
     size = image.numel()
     pairs = (size + 1) // 2
-    scale = struct.unpack("<q", struct.pack("<d", sigma / LATTICE))[0]  # its bits: Triton would take a float as 32 bits
+    scale = struct.unpack("<q", struct.pack("<d", sigma / step))[0]  # its bits: Triton would take a float as 32 bits
+    launch = (triton.cdiv(pairs, _NOISE_BLOCK), len(images))
     with torch.cuda.device(image.device):
-        _noisy[triton.cdiv(pairs, _NOISE_BLOCK), len(images)](
-            image, images, seed, first, pairs, size, scale, _NOISE_BLOCK
-        )
+        _noisy[launch](image, images, seed, first, pairs, size, scale, step, _NOISE_BLOCK)
 
 
 @triton.jit(do_not_specialize=["seed", "first", "scale"])
-def _noisy(image, images, seed, first, pairs, size, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(1)
-    index = (first.to(tl.int64) + row + 1).to(tl.uint64)
+def _noisy(image, images, seed, first, pairs, size, scale, STEP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    slot = tl.program_id(1)
+    index = (first.to(tl.int64) + slot + 1).to(tl.uint64)
     key = _mix(_mix(seed.to(tl.int64).to(tl.uint64)) + index * 0x9E3779B97F4A7C15)
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     radius = tl.sqrt(tl.log((_uniform(pair + 1, key) + 1) * 2.0**-53) * -2.0)
     angle = _uniform(pair + pairs + 1, key) * (6.283185307179586 * 2.0**-53)
     factor = scale.to(tl.int64).to(tl.float64, bitcast=True)
-    start = row.to(tl.int64) * size
+    start = slot.to(tl.int64) * size
     for half in tl.static_range(2):
         turn = libdevice.cos(angle) if half == 0 else libdevice.sin(angle)
-        noise = (libdevice.rint(radius * turn * factor) * 2.0**-20).to(tl.float32)
+        noise = (libdevice.rint(radius * turn * factor) * STEP).to(tl.float32)
         place = pair + half * pairs
         inside = (pair < pairs) & (place < size)
         tl.store(images + start + place, tl.load(image + place, mask=inside) + noise, mask=inside)
@@ -46,7 +46,7 @@ def _noisy(image, images, seed, first, pairs, size, scale, BLOCK: tl.constexpr):
 
 @triton.jit
 def _uniform(counter, key):  # type: ignore[no-untyped-def]
-    """53 random bits."""
+    """Return 53 random bits as a float."""
     return (_mix(counter.to(tl.uint64) * 0x9E3779B97F4A7C15 + key) >> 11).to(tl.float64)
 
 
@@ -61,29 +61,30 @@ _COUNT_BLOCK = 256
 
 
 def count_beyond(values: Tensor, above: Tensor, below: Tensor, ties_below: bool) -> Tensor:
-    """How many rows of `values` (B, N) have each column above, and how many below, that row's bounds (B, levels).
+    """Count, for each pixel, the maps `values` (B, N) in which it is above and below the map's bounds (B, levels).
 
-    (2, levels, N) int32. `ties_below` counts values equal to the lower bound as below it. NaN is neither.
+    The counts are (2, levels, N) int32. `ties_below` counts values equal to the lower bound as below it. NaN is
+    neither above nor below.
     """
-    (rows, size), levels = values.shape, above.shape[1]
+    (slots, size), levels = values.shape, above.shape[1]
     counts = torch.empty(2, levels, size, dtype=torch.int32, device=values.device)
+    launch = (triton.cdiv(size, _COUNT_BLOCK), levels)
     with torch.cuda.device(values.device):
-        grid = (triton.cdiv(size, _COUNT_BLOCK), levels)
-        _count[grid](values, above, below, counts[0], counts[1], rows, size, levels, ties_below, _COUNT_BLOCK)
+        _count[launch](values, above, below, counts[0], counts[1], slots, size, levels, ties_below, _COUNT_BLOCK)
     return counts
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _count(values, above, below, ones, zeros, rows, size, levels, TIES: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+@triton.jit(do_not_specialize=["slots"])
+def _count(values, above, below, ones, zeros, slots, size, levels, TIES: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     level = tl.program_id(1)
-    inside = column < size
+    inside = pixel < size
     one = tl.zeros((BLOCK,), tl.int32)
     zero = tl.zeros((BLOCK,), tl.int32)
-    for row in range(rows):
-        value = tl.load(values + row.to(tl.int64) * size + column, mask=inside)
-        bound = tl.load(below + row * levels + level)
-        one += (value > tl.load(above + row * levels + level)).to(tl.int32)
+    for slot in range(slots):
+        value = tl.load(values + slot.to(tl.int64) * size + pixel, mask=inside)
+        bound = tl.load(below + slot * levels + level)
+        one += (value > tl.load(above + slot * levels + level)).to(tl.int32)
         zero += (value <= bound if TIES else value < bound).to(tl.int32)
-    tl.store(ones + level * size + column, one, mask=inside)
-    tl.store(zeros + level * size + column, zero, mask=inside)
+    tl.store(ones + level * size + pixel, one, mask=inside)
+    tl.store(zeros + level * size + pixel, zero, mask=inside)

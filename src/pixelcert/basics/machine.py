@@ -26,6 +26,14 @@ def images_per_batch(device: torch.device, values: int) -> int:
     return max(1, math.floor(full * 3 * 224 * 224 / values))
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return True for every way in which torch and Python say that memory ran out."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    phrases = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # CPU, MPS, cuDNN, cuBLAS
+    return any(phrase in str(error) for phrase in phrases)
+
+
 def device_name(device: torch.device) -> str:
     """Return the name of a GPU's model, or the type of any other device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -91,6 +91,14 @@ def check_seed(seed: Any, argument: str = "seed") -> int:
     return check_whole(argument, seed, -(2**63), example=0)
 
 
+def check_share(argument: str, value: Any, example: float) -> float:
+    """Return `value` as a float; refuse anything but a number in [0, 1]."""
+    check_number(argument, value, example)
+    if not 0 <= value <= 1:
+        raise ArgumentError(f"{argument}={value!r} is outside [0, 1]: use a number such as {example}.")
+    return float(value)
+
+
 def check_choice(argument: str, value: object, choices: object) -> None:
     """Refuse a `value` that is not one of the strings of the Literal type `choices`."""
     if value not in get_args(choices):

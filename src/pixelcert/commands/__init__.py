@@ -1,40 +1,22 @@
-"""The command line: every command with its options, shared option types, and exit codes.
+"""The command line: every command with its options, in the order of the help.
 
-Each command is one call into a module of this folder, which is imported when the command runs, so that `--help` answers
-at once.
+Each command hands its options to a module of this folder, which is imported when the command runs, so that `--help`
+answers at once. It returns an exit code, or None when there is nothing but success.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-from typer.core import TyperGroup
+from typer import Argument, Option, Typer
 
-from ..basics.messages import PixelcertError
 from ..figures.registry import FIGURES
 from ..plan import ALPHA, LEVELS, SIGMA, TAU, Criterion, N, Plan
 from . import terminal
 
-DONE, REFUSED, BROKEN = 0, 1, 3
-INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
-
-
-class Commands(TyperGroup):
-    """A group of commands that says when Ctrl-C was heard, whatever it interrupted."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            terminal.say("interrupted.")
-            raise typer.Exit(INTERRUPTED) from None
-
-
-app = typer.Typer(
-    cls=Commands,
+app = Typer(
+    cls=terminal.Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -43,39 +25,33 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 3 an attack broke a certificate, "
     "130 interrupted (votes are saved).",
 )
-study = typer.Typer(no_args_is_help=True, help="Many methods on many images: plan, run, resume, sum up.")
+study = Typer(no_args_is_help=True, help="Many methods on many images: plan, run, resume, sum up.")
 app.add_typer(study, name="study")
 
 
 def main() -> None:
-    """Run the command line: every refusal becomes one message and an exit code."""
-    terminal.print_in_any_encoding()
-    terminal.print_warnings_as_notes()
-    try:
-        app()
-    except (PixelcertError, OSError) as error:
-        terminal.say_error(str(error))
-        sys.exit(REFUSED)
+    """Run the command line."""
+    terminal.run(app)
 
 
-VotesFiles = Annotated[list[Path], typer.Argument(help="Votes files that `certify` left.")]
-Weights = Annotated[str, typer.Option(help="DEFAULT, none, or a .safetensors or .pth file.")]
-Levels = Annotated[list[float] | None, typer.Option("-K", "--level", help="K in percent; may be repeated.")]
-Sigma = Annotated[float, typer.Option(help="Standard deviation of the noise.")]
-Tau = Annotated[float, typer.Option(help="Probability that a label must exceed; the radius is σ·Φ⁻¹(τ).")]
-Alpha = Annotated[float, typer.Option(help="Chance of any false claim in a map.")]
-Correction = Annotated[str | None, typer.Option(help="holm (default), bonferroni, joint, reference or none.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; default: a GPU if there is one.")]
-Picture = Annotated[bool, typer.Option(help="Draw a picture beside each votes file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-StudyFile = Annotated[Path, typer.Argument(help="The study file, in TOML.")]
-Folder = Annotated[Path | None, typer.Option("-o", "--out", help="Folder for votes and tables; default: beside.")]
-Undefined = Annotated[float | None, typer.Option(help="Stands for an undefined GridPG; the paper's is 0.")]
-StudySigma = Annotated[float | None, typer.Option(help="Default: the study's first.")]
-StudySamples = Annotated[int | None, typer.Option("-n", "--samples", help="Default: the study's first.")]
-StudyPreset = Annotated[str | None, typer.Option(help="Default: the study's first.")]
-StudyTau = Annotated[float | None, typer.Option(help="Default: that of the deletion test.")]
-StudyLevel = Annotated[float | None, typer.Option("-K", "--level", help="Default: the study's middle level.")]
+VotesFiles = Annotated[list[Path], Argument(help="Votes files that `certify` left.")]
+Weights = Annotated[str, Option(help="DEFAULT, none, or a .safetensors or .pth file.")]
+Levels = Annotated[list[float] | None, Option("-K", "--level", help="K in percent; may be repeated.")]
+Sigma = Annotated[float, Option(help="Standard deviation of the noise.")]
+Tau = Annotated[float, Option(help="Probability that a label must exceed; the radius is σ·Φ⁻¹(τ).")]
+Alpha = Annotated[float, Option(help="Chance of any false claim in a map.")]
+Correction = Annotated[str | None, Option(help="holm (default), bonferroni, joint, reference or none.")]
+Device = Annotated[str | None, Option(help="cpu, cuda, …; default: a GPU if there is one.")]
+Picture = Annotated[bool, Option(help="Draw a picture beside each votes file.")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]
+StudyFile = Annotated[Path, Argument(help="The study file, in TOML.")]
+Folder = Annotated[Path | None, Option("-o", "--out", help="Folder for votes and tables; default: beside.")]
+Undefined = Annotated[float | None, Option(help="Stands for an undefined GridPG; the paper's is 0.")]
+StudySigma = Annotated[float | None, Option(help="Noise; default: the study's first.")]
+StudySamples = Annotated[int | None, Option("-n", "--samples", help="Noisy samples; default: the study's first.")]
+StudyPreset = Annotated[str | None, Option(help="Preset; default: the study's first.")]
+StudyTau = Annotated[float | None, Option(help="τ; default: that of the deletion test.")]
+StudyLevel = Annotated[float | None, Option("-K", "--level", help="K in percent; default: the study's middle level.")]
 
 
 # ── One image ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -83,50 +59,45 @@ StudyLevel = Annotated[float | None, typer.Option("-K", "--level", help="Default
 
 @app.command()
 def certify(
-    images: Annotated[list[Path] | None, typer.Argument(help="Image files; none: the embedded photographs.")] = None,
-    model: Annotated[str, typer.Option(help="One of `pixelcert models`, or package.module:function.")] = (
-        "efficientnet_lite0"
-    ),
+    images: Annotated[list[Path] | None, Argument(help="Image files; none: the embedded photographs.")] = None,
+    model: Annotated[str, Option(help="One of `pixelcert models`, or package.module:function.")] = "efficientnet_lite0",
     weights: Weights = "DEFAULT",
-    method: Annotated[str, typer.Option(help="One of `pixelcert methods`.")] = "grad_cam",
-    layer: Annotated[str | None, typer.Option(help="input, final or a module's name.")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, NAME=VALUE.")] = None,
-    target: Annotated[str | None, typer.Option(help="Class to explain, index or name; default: the predicted.")] = None,
+    method: Annotated[str, Option(help="One of `pixelcert methods`.")] = "grad_cam",
+    layer: Annotated[str | None, Option(help="input, final or a module's name.")] = None,
+    param: Annotated[list[str] | None, Option(help="A parameter of the method, NAME=VALUE.")] = None,
+    target: Annotated[str | None, Option(help="Class to explain, index or name; default: the predicted.")] = None,
     level: Levels = None,
     sigma: Sigma = SIGMA,
-    n: Annotated[int, typer.Option("-n", "--samples", help="Noisy samples.")] = N,
+    n: Annotated[int, Option("-n", "--samples", help="Noisy samples.")] = N,
     tau: Tau = TAU,
     alpha: Alpha = ALPHA,
     correction: Correction = None,
-    preset: Annotated[str, typer.Option(help="default, or reference for the published code's rules.")] = "default",
-    sign: Annotated[str | None, typer.Option(help="Rank the map signed, absolute or positive.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
-    batch_size: Annotated[int | None, typer.Option(help="Noisy images at once; default: chosen.")] = None,
+    preset: Annotated[str, Option(help="default, or reference for the published code's rules.")] = "default",
+    sign: Annotated[str | None, Option(help="Rank the map signed, absolute or positive.")] = None,
+    seed: Annotated[int, Option(help="Seed of the noise.")] = 0,
+    out: Annotated[Path, Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
+    batch_size: Annotated[int | None, Option(help="Noisy images at once; default: chosen.")] = None,
     device: Device = None,
-    precision: Annotated[
-        str, typer.Option(help="float32, tf32, bfloat16; auto: the fastest that is as good.")
-    ] = "auto",
+    precision: Annotated[str, Option(help="float32, tf32, bfloat16; auto: the fastest that is as good.")] = "auto",
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network; default: where it pays.")
+        bool | None, Option("--compile/--no-compile", help="Compile the network; default: where it pays.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace votes of other settings there.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace votes of other settings there.")] = False,
     picture: Picture = True,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Certify photographs: from image files to votes, certificates and pictures."""
-    plan: Any = {"preset": preset, "sign": sign, "sigma": sigma, "n": n, "levels": level or LEVELS, "seed": seed}
-    drawn, criterion = Plan.make(**plan), _criterion(tau, alpha, correction)
-    criterion.correction_for(drawn)  # refuses one that these votes cannot have
-    with terminal.status("Loading model and images"):
-        from ..explainer import Tuning
-        from .certify import Named, parse_parameters, prepare, run
+    plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
+    criterion = Criterion(tau, alpha, correction).for_plan(plan)  # type: ignore[arg-type]
+    with terminal.loading("Loading model and images"):
+        from .certify import MethodOptions, ModelOptions, Output, Tuning, prepare, run
 
+        explainer = ModelOptions(model, weights, device), MethodOptions(method, layer, param or ())
         tuning = Tuning(batch_size, precision, "auto" if compiled is None else compiled)
-        named = Named(model, weights, device, method, layer, parse_parameters(param or ()))
-        job = prepare(images, named, target, drawn, criterion, tuning, out, overwrite, resume, picture)
-    _exit(run(job, as_json))
+        output = Output(out, picture, resume, overwrite)
+        job = prepare(images or (), target, *explainer, plan, criterion, tuning, output)
+    return run(job, as_json)
 
 
 @app.command()
@@ -136,7 +107,7 @@ def show(
     alpha: Alpha = ALPHA,
     level: Levels = None,
     correction: Correction = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for pictures; default: beside.")] = None,
+    out: Annotated[Path | None, Option("-o", "--out", help="Folder for pictures; default: beside.")] = None,
     picture: Picture = True,
     as_json: Json = False,
 ) -> None:
@@ -145,40 +116,38 @@ def show(
     Each certificate keeps its own promise; choosing the most pleasing of many does not. To see all τ at once, use the
     radius map.
     """
-    criterion = _criterion(tau, alpha, correction)
-    from .votes import show
+    criterion = Criterion(tau, alpha, correction)  # type: ignore[arg-type]
+    from .votes import show, show_results
 
-    show(votes, criterion, level, out, picture, as_json)
+    show_results(show(votes, criterion, level, out, picture), as_json)
 
 
 @app.command()
 def attack(
     votes: VotesFiles,
-    model: Annotated[str | None, typer.Option(help="As in `certify`; default: the one that the votes name.")] = None,
+    model: Annotated[str | None, Option(help="As in `certify`; default: the one that the votes name.")] = None,
     weights: Weights = "DEFAULT",
     image: Annotated[
-        list[Path] | None, typer.Option(help="The photograph, where votes do not hold it exactly; may be repeated.")
+        list[Path] | None, Option(help="The photograph, where votes do not hold it exactly; may be repeated.")
     ] = None,
-    level: Annotated[float | None, typer.Option("-K", "--level", help="K in percent; default: the middle.")] = None,
-    pixels: Annotated[
-        int | None, typer.Option(help="Attack so many of each kind alone; default: all pixels together.")
-    ] = None,
+    level: Annotated[float | None, Option("-K", "--level", help="K in percent; default: the middle.")] = None,
+    pixels: Annotated[int | None, Option(help="Attack so many of each kind one by one; default: all together.")] = None,
     radius: Annotated[
-        list[float] | None, typer.Option(help="ℓ2 size of the changes; may be repeated. Default: R, 2R, 4R, 8R.")
+        list[float] | None, Option(help="ℓ2 size of the changes; may be repeated. Default: R, 2R, 4R, 8R.")
     ] = None,
-    tau: Annotated[float, typer.Option(help="Of the certificate that is attacked.")] = TAU,
-    alpha: Annotated[float, typer.Option(help="Of the certificate, and of the test that judges the attack.")] = ALPHA,
+    tau: Annotated[float, Option(help="Of the certificate that is attacked.")] = TAU,
+    alpha: Annotated[float, Option(help="Of the certificate, and of the test that judges the attack.")] = ALPHA,
     correction: Correction = None,
-    steps: Annotated[int, typer.Option(help="Steps of each attack.")] = 30,
-    draws: Annotated[int, typer.Option(help="Noisy copies for each step.")] = 16,
-    samples: Annotated[int, typer.Option("-n", "--samples", help="Fresh noisy copies that judge each change.")] = 1000,
-    gradient: Annotated[str, typer.Option(help="pathwise, stein (for any explainer), or auto.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the attack; never the certificate's noise.")] = 0,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for perturbations and pictures.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Fresh copies at once; default: chosen.")] = None,
+    steps: Annotated[int, Option(help="Steps of each attack.")] = 30,
+    draws: Annotated[int, Option(help="Noisy copies for each step.")] = 16,
+    samples: Annotated[int, Option("-n", "--samples", help="Fresh noisy copies that judge each change.")] = 1000,
+    gradient: Annotated[str, Option(help="pathwise, stein (for any explainer), or auto.")] = "auto",
+    seed: Annotated[int, Option(help="Seed of the attack; never the certificate's noise.")] = 0,
+    out: Annotated[Path | None, Option("-o", "--out", help="Folder for perturbations and pictures.")] = None,
+    batch_size: Annotated[int | None, Option(help="Fresh copies at once; default: chosen.")] = None,
     device: Device = None,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Try to flip pixels, certified or not.
 
     The attack changes the image a little, inside the certified radius and beyond, and counts with fresh noise how many
@@ -187,15 +156,14 @@ def attack(
     Exit code 3: a certified pixel provably flipped inside its radius, or was below τ to begin with; a sound certificate
     rules out both.
     """
-    criterion = _criterion(tau, alpha, correction)
-    with terminal.status("Loading votes, model and images"):
-        from ..attacks.descent import Effort
-        from .attack import Named, prepare, run
+    criterion = Criterion(tau, alpha, correction)  # type: ignore[arg-type]
+    with terminal.loading("Loading votes, model and images"):
+        from .attack import Effort, ModelOptions, Scope, prepare, run
 
         effort = Effort(steps, draws, samples, gradient, seed, batch_size)  # type: ignore[arg-type]
-        named = Named(model, weights, device)
-        campaigns = prepare(votes, criterion, named, image or (), level, pixels, radius, effort, out)
-    _exit(run(campaigns, out, as_json))
+        named, scope = ModelOptions(model or "", weights, device), Scope(level, pixels, radius)
+        attacks = prepare(votes, image or (), named, criterion, scope, effort, out)
+    return run(attacks, out, as_json)
 
 
 # ── Before and after ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,18 +171,18 @@ def attack(
 
 @app.command()
 def plan(
-    n: Annotated[int | None, typer.Option("-n", "--samples", help="Noisy samples; default: the fewest.")] = None,
-    tau: Annotated[float | None, typer.Option(help="Probability to exceed; default: the largest n allows.")] = None,
-    radius: Annotated[float | None, typer.Option(help="Radius to certify, instead of τ.")] = None,
+    n: Annotated[int | None, Option("-n", "--samples", help="Noisy samples; default: the fewest.")] = None,
+    tau: Annotated[float | None, Option(help="Probability to exceed; default: the largest n allows.")] = None,
+    radius: Annotated[float | None, Option(help="Radius to certify, instead of τ.")] = None,
     sigma: Sigma = SIGMA,
     alpha: Alpha = ALPHA,
-    size: Annotated[str, typer.Option(help="Image size in pixels, such as 224 or 640x480.")] = "224",
+    size: Annotated[str, Option(help="Image size in pixels, such as 224 or 640x480.")] = "224",
     as_json: Json = False,
 ) -> None:
     """Show what n samples can certify before drawing any: votes needed, radius, limits."""
     from .plan import find_limits, parse_size, show
 
-    show(find_limits(n, tau, radius, sigma, alpha, *parse_size(size)), as_json)
+    show(find_limits(n, tau, radius, sigma, alpha, parse_size(size)), as_json)
 
 
 @app.command()
@@ -235,13 +203,13 @@ def methods(as_json: Json = False) -> None:
 
 @app.command()
 def report(
-    sources: Annotated[list[Path], typer.Argument(help="Votes files, or one study: its file or its folder.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    tau: Annotated[float | None, typer.Option(help="τ to begin with; default: 0.75, or the study's.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Chance of any false claim; default: 0.001.")] = None,
+    sources: Annotated[list[Path], Argument(help="Votes files, or one study: its file or its folder.")],
+    out: Annotated[Path, Option("-o", "--out", help="The page to write.")] = Path("report.html"),
+    tau: Annotated[float | None, Option(help="τ to begin with; default: 0.75, or the study's.")] = None,
+    alpha: Annotated[float | None, Option(help="Chance of any false claim; default: 0.001.")] = None,
     level: Levels = None,
     correction: Correction = None,
-    limit: Annotated[float, typer.Option(help="MB of votes that may be inside the page; more go beside it.")] = 32,
+    limit: Annotated[float, Option(help="MB of votes that may be inside the page; more go beside it.")] = 32,
 ) -> None:
     """Write an interactive page about saved votes or a study. It asks nothing of the network.
 
@@ -250,13 +218,13 @@ def report(
     """
     from .report import write
 
-    write(sources, out, tau, alpha, level, correction, limit)
+    write(sources, out, limit, tau=tau, alpha=alpha, levels=level, correction=correction)
 
 
 @app.command()
 def serve(
-    page: Annotated[Path, typer.Argument(help="A page that `report` wrote.")] = Path("report.html"),
-    port: Annotated[int, typer.Option(help="Port on this machine; 0 takes any that is free.")] = 8765,
+    page: Annotated[Path, Argument(help="A page that `report` wrote.")] = Path("report.html"),
+    port: Annotated[int, Option(help="Port on this machine; 0 takes any that is free.")] = 8765,
 ) -> None:
     """Show a page to browsers on this machine, and to no other, until Ctrl-C."""
     from .report import serve
@@ -271,15 +239,15 @@ FIGURE_HELP = "Draw the paper's figures from a study's results.\n\nNames:\n\n" +
 
 @app.command(help=FIGURE_HELP, short_help="Draw the paper's figures from a study.")
 def figure(
-    name: Annotated[str | None, typer.Argument(help="One of the names above, or all; none: list them.")] = None,
-    file: Annotated[Path | None, typer.Argument(metavar="STUDY", help="The study file, in TOML.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: figures/ in the study's folder.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="The study's own folder, if not beside its file.")] = None,
-    kinds: Annotated[list[str] | None, typer.Option("--format", help="pdf or png; default: both.")] = None,
-    model: Annotated[str | None, typer.Option(help="Default: all, or the first for maps.")] = None,
-    layer: Annotated[str | None, typer.Option(help="Default: all, or each method's own for maps.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="May be repeated; default: all, or the paper's.")] = None,
-    image: Annotated[str | None, typer.Option(help="A photograph's file name; default: the first.")] = None,
+    name: Annotated[str | None, Argument(help="One of the names above, or all; none: list them.")] = None,
+    file: Annotated[Path | None, Argument(metavar="STUDY", help="The study file, in TOML.")] = None,
+    out: Annotated[Path | None, Option("-o", "--out", help="Default: figures/ in the study's folder.")] = None,
+    folder: Annotated[Path | None, Option(help="The study's own folder, if not beside its file.")] = None,
+    kinds: Annotated[list[str] | None, Option("--format", help="pdf or png; default: both.")] = None,
+    model: Annotated[str | None, Option(help="Default: all, or the first for maps.")] = None,
+    layer: Annotated[str | None, Option(help="Default: all, or each method's own for maps.")] = None,
+    method: Annotated[list[str] | None, Option(help="May be repeated; default: all, or the paper's.")] = None,
+    image: Annotated[str | None, Option(help="A photograph's file name; default: the first.")] = None,
     sigma: StudySigma = None,
     n: StudySamples = None,
     preset: StudyPreset = None,
@@ -289,8 +257,8 @@ def figure(
     from .report import draw_figures
 
     point = {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level}
-    view: Any = {"model": model, "layer": layer, "methods": tuple(method or ()), "image": image, **point}
-    draw_figures(name, file, folder, view, out, kinds)
+    view = {"model": model, "layer": layer, "methods": tuple(method or ()), "image": image, **point}
+    draw_figures(name, file, folder, view, out, kinds or [])
 
 
 # ── Studies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -299,7 +267,7 @@ def figure(
 @study.command("init")
 def study_init(
     file: StudyFile = Path("study.toml"),
-    preset: Annotated[str, typer.Option(help="demo: minutes on a laptop; paper: the paper's whole setting.")] = "demo",
+    preset: Annotated[str, Option(help="demo: minutes on a laptop; paper: the paper's whole setting.")] = "demo",
 ) -> None:
     """Write a study file with comments, to start from."""
     from .study import write_template
@@ -311,13 +279,13 @@ def study_init(
 def study_plan(
     file: StudyFile,
     out: Folder = None,
-    calibrate: Annotated[bool, typer.Option(help="Time each method for a moment on this machine.")] = True,
+    calibrate: Annotated[bool, Option(help="Time each method for a moment on this machine.")] = True,
     device: Device = None,
 ) -> None:
     """Show jobs, network runs, estimated time and disk, and what is already done."""
-    from .study import plan
+    from .study import Study, plan
 
-    plan(file, out, calibrate, device)
+    plan(Study.open(file, out), calibrate, device)
 
 
 @study.command("run")
@@ -325,23 +293,22 @@ def study_run(
     file: StudyFile,
     out: Folder = None,
     device: Device = None,
-    ray: Annotated[str | None, typer.Option(help="auto, or the address of a Ray cluster.")] = None,
-    cpus: Annotated[float | None, typer.Option(help="CPU cores per worker, with --ray; default: 1.")] = None,
-    gpus: Annotated[
-        float | None, typer.Option(help="GPUs per worker, with --ray; default: 1 if there are any.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Workers, with --ray; default: as many as fit.")] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often a failed job is tried again.")] = 1,
-    verify: Annotated[bool, typer.Option(help="Read all finished files first and redo damaged ones.")] = True,
+    ray: Annotated[str | None, Option(help="auto, or the address of a Ray cluster.")] = None,
+    cpus: Annotated[float | None, Option(help="CPU cores per worker, with --ray; default: 1.")] = None,
+    gpus: Annotated[float | None, Option(help="GPUs per worker, with --ray; default: 1 if there are any.")] = None,
+    workers: Annotated[int | None, Option(help="Workers, with --ray; default: as many as fit.")] = None,
+    retries: Annotated[int, Option(min=0, help="How often a failed job is tried again.")] = 1,
+    verify: Annotated[bool, Option(help="Read all finished files first and redo damaged ones.")] = True,
     undefined: Undefined = None,
-) -> None:
+) -> int:
     """Do every job that is not done, then write the tables and show a summary.
 
     Stop it whenever you like, and run it again to go on. Several processes may run the same study at once.
     """
-    from .study import run
+    from .study import Study, find_cluster, run
 
-    _exit(run(file, out, device, ray, {"cpus": cpus, "gpus": gpus, "workers": workers}, retries, verify, undefined))
+    opened, cluster = Study.open(file, out), find_cluster(ray, device, cpus=cpus, gpus=gpus, workers=workers)
+    return run(opened, cluster, device, retries, verify, undefined)
 
 
 @study.command("results")
@@ -356,15 +323,6 @@ def study_results(
     undefined: Undefined = None,
 ) -> None:
     """Write tidy tables (CSV and Parquet) of what is finished, and show a summary."""
-    from .study import results
+    from .study import Study, results
 
-    results(file, out, undefined, {"sigma": sigma, "n": n, "preset": preset, "tau": tau, "level": level})
-
-
-def _criterion(tau: float, alpha: float, correction: Any) -> Criterion:
-    return Criterion(tau, alpha, correction)
-
-
-def _exit(code: int) -> None:
-    if code != DONE:
-        raise typer.Exit(code)
+    results(Study.open(file, out), undefined, sigma=sigma, n=n, preset=preset, tau=tau, level=level)

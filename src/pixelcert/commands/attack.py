@@ -13,76 +13,69 @@ from rich.table import Table
 
 from ..attacks.aim import choose_pixels
 from ..attacks.campaign import Campaign
-from ..attacks.campaign import prepare as prepare_campaign
-from ..attacks.descent import Effort
-from ..attacks.outcome import CERTIFIED, GROUPS, Outcome, Pixel, Toll
+from ..attacks.descent import Effort as Effort
+from ..attacks.judge import CERTIFIED, GROUPS, Pixel, Toll
+from ..attacks.outcome import Outcome
 from ..attacks.summary import Case, Summary, summarise
 from ..basics.files import check_name
-from ..basics.machine import check_device
-from ..basics.messages import ArgumentError, naming
-from ..certificate import Certificate, certify_votes
+from ..basics.messages import ArgumentError
+from ..certificate import Certificate
 from ..image import image_hash, load_image
 from ..models import load_model
-from ..models.loading import check_weights
 from ..noise import snap
 from ..plan import Criterion
-from ..sampling.checkpoint import check_own_names, explainer_of, image_of, make_folder
+from ..sampling.checkpoint import explainer_of, image_of
 from ..votes import Votes
-from . import BROKEN, DONE, INTERRUPTED, terminal
+from . import terminal
+from .certify import ModelOptions as ModelOptions
+from .votes import check_own_names, load_certificates, make_folder
 
 _FEW = 6  # tables of single files that a person would read
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
 
 
-class Named(NamedTuple):
-    """The model, as the options name it; None for the one that the votes name."""
+class Scope(NamedTuple):
+    """The part of a certificate that is attacked; None for the defaults."""
 
-    model: str | None
-    weights: str
-    device: str | None
+    level: float | None
+    pixels: int | None  # so many of each kind, one by one; None: all together
+    radii: Sequence[float] | None
 
 
-class Attack(NamedTuple):
-    """A campaign that is ready to run, and the votes file that it is about."""
+class Finished(NamedTuple):
+    """An outcome, the votes that it is about, and the files that hold it."""
 
-    file: Path
-    campaign: Campaign
+    outcome: Outcome
+    votes: Path
+    written: tuple[Path, ...]
 
 
 def prepare(
     files: Sequence[Path],
-    criterion: Criterion,
-    named: Named,
     images: Sequence[Path],
-    level: float | None,
-    pixels: int | None,
-    radii: Sequence[float] | None,
+    model: ModelOptions,
+    criterion: Criterion,
+    scope: Scope,
     effort: Effort,
     out: Path | None,
-) -> list[Attack]:
+) -> list[tuple[Path, Campaign]]:
     """Check everything and load it; each votes file gives one attack on all pixels, or one for each pixel chosen."""
-    loaded = [Votes.load(file) for file in files]
-    certificates = [_certified(file, votes, criterion) for file, votes in zip(files, loaded, strict=True)]
-    check_device(named.device)
-    check_weights(named.weights)
-    _check_images(loaded, images)
-    _check_places(files, loaded, pixels is not None, out)
-    load = cache(lambda name: load_model(name, named.weights, named.device))
-    found = []
+    certificates = load_certificates(files, criterion)
+    model.check()
+    _check_images([certificate.votes for certificate in certificates], images)
+    _check_places(files, certificates, scope, out)
+    load, found = cache(load_model), []
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
-        explainer = explainer_of(source, partial(load, named.model or source.model))
-        image = image_of(certificate.votes, images)
-        alone = [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed)
-        for pixel in alone:
-            campaign = prepare_campaign(
-                certificate, explainer, image, level=level, pixel=pixel, radii=radii, effort=effort
-            )
-            found.append(Attack(file, campaign))
+        explainer = explainer_of(source, partial(load, model.name or source.model, *model[1:]))
+        image, (level, count, radii) = image_of(certificate.votes, images), scope
+        for pixel in [None] if count is None else choose_pixels(certificate, level, count, effort.seed):
+            campaign = Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)
+            found.append((file, campaign))
     return found
 
 
-def run(attacks: Sequence[Attack], out: Path | None, as_json: bool) -> int:
+def run(attacks: Sequence[tuple[Path, Campaign]], out: Path | None, as_json: bool) -> int:
     """Run every attack, write what it found, and show the flips."""
     finished: list[Finished] = []
     with terminal.progress("noisy copies") as track:
@@ -91,33 +84,28 @@ def run(attacks: Sequence[Attack], out: Path | None, as_json: bool) -> int:
                 outcome = campaign.run(track(_name_of(file, campaign.pixel)))
             except KeyboardInterrupt:
                 terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(attacks)} were done.")
-                return INTERRUPTED
+                return terminal.INTERRUPTED
             finished.append(Finished(outcome, file, _write(outcome, file, out)))
     show_outcomes(finished, as_json)
-    return BROKEN if any(one.outcome.broken for one in finished) else DONE
-
-
-def _certified(file: Path, votes: Votes, criterion: Criterion) -> Certificate:
-    with naming(file):
-        return certify_votes(votes, criterion)
+    return terminal.BROKEN if any(one.outcome.broken for one in finished) else terminal.DONE
 
 
 def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
-    """Refuse photographs of which none was certified, even where votes need none: somebody took them for theirs."""
+    """Refuse photographs if none of them was certified, even where the votes hold their own: it is a mistake."""
     pairs = ((one.provenance.image, load_image(file, one.size[0])) for one in votes for file in files)
     if files and not any(image_hash(snap(image)) == certified for certified, image in pairs):
         names = ", ".join(dict.fromkeys(one.provenance.image_name or "the image" for one in votes))
         raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
 
 
-def _check_places(files: Sequence[Path], votes: Sequence[Votes], alone: bool, out: Path | None) -> None:
+def _check_places(files: Sequence[Path], certificates: Sequence[Certificate], scope: Scope, out: Path | None) -> None:
     """Make the folder for results, and refuse names that they could not have there."""
     if out is None:
         return
     check_own_names(files, "votes", "attack them apart")
     make_folder(out)
-    for file, one in zip(files, votes, strict=True):
-        last = (one.size[0] - 1, one.size[1] - 1) if alone else None  # no pixel has a longer name
+    for file, (height, width) in zip(files, (one.votes.size for one in certificates), strict=True):
+        last = None if scope.pixels is None else (height - 1, width - 1)  # no pixel has a longer name
         check_name(_arrays_file(file, last, out))
 
 
@@ -140,20 +128,16 @@ def _name_of(votes: Path, pixel: Pixel | None) -> str:
     return votes.stem if pixel is None else f"{votes.stem}-{pixel[0]}-{pixel[1]}"
 
 
-class Finished(NamedTuple):
-    """An outcome, the votes that it is about, and the files that hold it."""
-
-    outcome: Outcome
-    votes: Path
-    written: tuple[Path, ...]
-
-
 def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
-    """A table and a verdict of each file, and of more than one file their sums; of many files no tables but those."""
+    """Print a table and a verdict for each file, and sums for several; for many files only verdicts and sums."""
     outcomes = [one.outcome for one in finished]
     if as_json:
         together = [summary.as_dict() for summary in summarise(outcomes)]
-        terminal.print_json({"attacks": [_as_dict(one) for one in finished], "summary": together})
+        attacks = [
+            {"votes": str(file), "files": list(map(str, written)), **outcome.as_dict()}
+            for outcome, file, written in finished
+        ]
+        terminal.print_json({"attacks": attacks, "summary": together})
         return
     for one in finished:
         if few := len(finished) <= _FEW:
@@ -170,7 +154,7 @@ def _print_verdict(one: Finished, with_files: bool) -> None:
     where = f"{one.votes}{_at(one.outcome)}"
     terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
     for path in one.written if with_files else ():
-        terminal.out.print(f"  {escape(str(path))}", soft_wrap=True)
+        terminal.print_path(path)
 
 
 # ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,15 +175,13 @@ def _table_of_all(summary: Summary) -> Table:
 
 
 def _table(title: str, summary: Summary) -> Table:
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
-    table.add_column("‖δ‖₂ <", justify="right", vertical="bottom")
-    table.add_column("δ against")
+    headings = ["‖δ‖₂ <", "δ against"]
     if some := any(row.images < summary.images for row in summary.rows):
-        table.add_column("images", justify="right")
+        headings.append("images")
     for group in GROUPS:
-        table.add_column(f"{summary.pixels[group]}\n{group}", justify="right")
-        if group in CERTIFIED:
-            table.add_column("of them\nabstain", justify="right")
+        headings += [f"{summary.pixels[group]}\n{group}", *(["of them\nabstain"] if group in CERTIFIED else [])]
+    table = terminal.table(title, *headings, words=1)
+    table.columns[0].vertical = "bottom"
     sizes = _sizes(summary.rows)
     for row, (before, size) in zip(summary.rows, pairwise(["", *sizes]), strict=True):
         if size != before:
@@ -210,7 +192,7 @@ def _table(title: str, summary: Summary) -> Table:
 
 
 def _sizes(rows: Sequence[Case]) -> list[str]:
-    """Multiples of the certified radius, or radii where certificates of several R were attacked at the same ones."""
+    """Return sizes as multiples of the certified radius, or as radii where certificates of several R share them."""
     if any(row.multiple is None for row in rows):
         return [f"{row.radius:.4g}" if row.radius else "δ = 0" for row in rows]
     return [f"{row.multiple:.3g} R" if row.multiple else "δ = 0" for row in rows]
@@ -233,11 +215,11 @@ def _flips(toll: Toll) -> str:
 
 
 def _legend(outcomes: Sequence[Outcome]) -> str:
-    """How to read the tables. Settings are the same for all files; how many votes prove a claim is not."""
+    """Say how to read the tables. All files share their settings, but the votes that prove a claim may differ."""
     certificate, each = outcomes[0].certificate, "file" if outcomes[0].pixel is None else "pixel"
     apart = f", for each {each}" if len(outcomes) > 1 else ""
-    to_flip = _span([one.votes_against_needed for one in outcomes])
-    to_abstain = _span([one.votes_against_needed_to_abstain for one in outcomes])
+    to_flip = _span([one.judge.votes_against_needed for one in outcomes])
+    to_abstain = _span([one.judge.votes_against_needed_to_abstain for one in outcomes])
     return (
         f"Flipped: at most half of {outcomes[0].samples} fresh votes are for the pixel's label. Pixels whose true "
         f"share is near one half do so by chance: compare with δ = 0. In brackets, provably flipped: at least "
@@ -249,14 +231,10 @@ def _legend(outcomes: Sequence[Outcome]) -> str:
 
 
 def _at(outcome: Outcome) -> str:
-    """The pixel that was attacked alone."""
+    """Name the pixel, if only one was attacked."""
     return "" if outcome.pixel is None else " at {}, {}".format(*outcome.pixel)
 
 
 def _span(numbers: Sequence[int]) -> str:
-    least, most = min(numbers), max(numbers)
-    return f"{least}" if least == most else f"{least}–{most}"
-
-
-def _as_dict(one: Finished) -> dict[str, object]:
-    return {"votes": str(one.votes), "files": list(map(str, one.written)), **one.outcome.as_dict()}
+    """Return the smallest and the largest number, or the only one."""
+    return "–".join(map(str, sorted({min(numbers), max(numbers)})))

@@ -4,125 +4,151 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import statistics
+from ..basics.files import check_name
 from ..basics.machine import check_device
 from ..basics.messages import ArgumentError
 from ..certificate import certify_votes
-from ..explainer import Tuning
+from ..explainer import Tuning as Tuning
 from ..image import check_image_file, load_image
-from ..methods import METHODS, Method, check_method
-from ..methods import method as make_method
-from ..models import load_model, model_names
-from ..models.loading import PAPER_MODELS, check_weights, photographs
+from ..methods import METHODS, Method, check_method, method
+from ..models.loading import PAPER_MODELS, check_weights, load_model, model_names, photographs
 from ..plan import Criterion, Plan
-from ..sampling.checkpoint import Place, find_votes, picture_file, sample_into, votes_places
-from ..sampling.loop import Interrupted, SamplingError
-from ..sampling.sample import Subject
+from ..sampling.checkpoint import Place, find_votes, sample_into
+from ..sampling.sample import Interrupted, SamplingError, Subject
 from ..votes import Votes
-from . import DONE, INTERRUPTED, terminal
-from .votes import Result, draw, show_results
+from . import terminal
+from .votes import Result, check_own_names, draw, make_folder, picture_file, show_results
 
 
-class Named(NamedTuple):
-    """The model and the method, as the options name them."""
+class ModelOptions(NamedTuple):
+    """The model, as the options name it."""
 
-    model: str
+    name: str  # "" for the one that votes name
     weights: str
     device: str | None
-    method: str
+
+    def check(self) -> None:
+        """Refuse options with which no model can be loaded."""
+        check_device(self.device)
+        check_weights(self.weights)
+
+
+class MethodOptions(NamedTuple):
+    """The method, as the options name it."""
+
+    name: str
     layer: str | None
-    params: dict[str, Any]
+    texts: Sequence[str]  # parameters, NAME=VALUE
+
+
+class Output(NamedTuple):
+    """The folder for votes and pictures, and what may become of votes that are already there."""
+
+    folder: Path
+    picture: bool
+    resume: bool
+    overwrite: bool
 
 
 class Job(NamedTuple):
-    """Photographs that are ready to be certified, and where everything goes."""
+    """Photographs that are ready to be certified, and the places of their results."""
 
+    plan: Plan
+    criterion: Criterion
+    tuning: Tuning
     explainer: Method
     subjects: list[Subject]
     places: list[Place]
     pictures: list[Path | None]
-    found: list[Votes | None]  # earlier votes to be continued
-    plan: Plan
-    criterion: Criterion
-    tuning: Tuning
+    begun: list[Votes | None]  # earlier votes to be continued
 
 
 def prepare(
-    images: Sequence[Path] | None,
-    named: Named,
+    images: Sequence[Path],
     target: str | None,
+    model_options: ModelOptions,
+    method_options: MethodOptions,
     plan: Plan,
     criterion: Criterion,
     tuning: Tuning,
-    out: Path,
-    overwrite: bool,
-    resume: bool,
-    picture: bool,
+    output: Output,
 ) -> Job:
     """Check everything and load it; the cheapest checks come first."""
+    name, layer, texts = method_options
+    params = dict(map(_parse_parameter, texts))
     tuning.check()
-    check_device(named.device)
-    check_weights(named.weights)
-    check_method(named.method, named.params)
+    model_options.check()
+    check_method(name, params)
     paths = images or photographs()
     for path in paths:
         check_image_file(path)
-    places = votes_places(paths, out, named.method, named.layer or METHODS[named.method].layers[0])
-    pictures = [picture_file(place.whole, plan, criterion) if picture else None for place in places]
-    model = load_model(named.model, named.weights, named.device)
+    check_own_names(paths, "images", "rename or run them apart")
+    make_folder(output.folder)
+    explained = f"{name}-{layer or METHODS[name].layers[0]}"
+    places = [Place.of(output.folder / f"{path.stem}-{explained}.safetensors") for path in paths]
+    for place in places:
+        check_name(place.partial)
+    pictures = [picture_file(place.whole, plan, criterion) if output.picture else None for place in places]
+    model = load_model(*model_options)
     statistics.check_feasible(plan, criterion, model.size**2)
-    explainer = make_method(named.method, model, named.layer, **named.params)
+    explainer = method(name, model, layer, **params)
     loaded = [load_image(path, model.size) for path in paths]
     targets = [model.predict(image)[0] if target is None else model.class_index(target) for image in loaded]
     subjects = [Subject(*each) for each in zip(loaded, targets, (path.name for path in paths), strict=True)]
     found = [
-        find_votes(place, plan, explainer, subject, tuning, overwrite)
+        find_votes(place, plan, explainer, subject, tuning, output.overwrite)
         for place, subject in zip(places, subjects, strict=True)
     ]
-    begun = [votes if resume else None for votes in found]
-    return Job(explainer, subjects, places, pictures, begun, plan, criterion, tuning)
+    begun = [votes if output.resume else None for votes in found]
+    return Job(plan, criterion, tuning, explainer, subjects, places, pictures, begun)
 
 
 def run(job: Job, as_json: bool) -> int:
-    """Sample into the files, draw the pictures, and show what is certified."""
+    """Sample into the files, draw the pictures, and show the certificates."""
     results = []
     with terminal.progress() as track:
         bars = [track(subject.name) for subject in job.subjects]
-        if job.found[0] is None:
+        if job.begun[0] is None:
             bars[0](0, job.plan.n)  # at once: the first batch of a slow method takes minutes
         subjects = [subject._replace(progress=bar) for subject, bar in zip(job.subjects, bars, strict=True)]
         places = [[place] for place in job.places]
         try:
-            sampled = sample_into(places, [job.plan], job.explainer, subjects, job.found, job.tuning)
+            sampled = sample_into(places, [job.plan], job.explainer, subjects, job.begun, job.tuning)
             for place, picture, (votes,) in zip(job.places, job.pictures, sampled, strict=True):
                 results.append(draw(Result(certify_votes(votes, job.criterion), place.whole, picture)))
         except (Interrupted, SamplingError) as stop:
             counted = f"{stop.votes.counted} of {stop.votes.plan.n} samples"
-            partial_file = job.places[len(results)].partial
-            terminal.say(f"{counted} are saved in {partial_file}; the same command with --resume goes on.")
+            file = job.places[len(results)].partial
+            terminal.say(f"{counted} are saved in {file}; the same command with --resume goes on.")
             if isinstance(stop, Interrupted):
-                return INTERRUPTED
+                return terminal.INTERRUPTED
             raise
+    for result, begun in zip(results, job.begun, strict=True):
+        _note_halved_batches(result, begun.counted if begun else 0)
     show_results(results, as_json)
-    return DONE
+    return terminal.DONE
 
 
-def parse_parameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Return parameters by name, from texts NAME=VALUE."""
-    return dict(_parse_parameter(text) for text in texts)
+def _note_halved_batches(result: Result, counted: int) -> None:
+    """Say where batches became smaller after the samples `counted` before: sampling halves them as memory runs out."""
+    batches = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > counted]
+    if batches:
+        sizes = "; ".join(f"from sample {first} on, {size} images at once" for first, size in batches)
+        terminal.note(f"{result.image}: memory ran out: {sizes}.")
 
 
 def _parse_parameter(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ArgumentError(f"--param {text!r} has no value: write NAME=VALUE, such as relu=false.")
-    try:
+    with suppress(ValueError):  # texts need no quotes
         return name, json.loads(value)
-    except ValueError:
-        return name, value
+    return name, value
 
 
 # ── Lists ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,30 +168,17 @@ def list_models(as_json: bool) -> None:
 
 def list_methods(as_json: bool) -> None:
     """List the methods with their layers, parameters and costs."""
-    methods = list(METHODS.values())
     if as_json:
         facts = ("title", "family", "layers", "cost", "citation")
-        rows = ({fact: getattr(method, fact) for fact in facts} for method in methods)
-        terminal.print_json(
-            {m.name: {**row, "parameters": m.parameters()} for m, row in zip(methods, rows, strict=True)}
-        )
+        about = {name: {fact: getattr(kind, fact) for fact in facts} for name, kind in METHODS.items()}
+        terminal.print_json({name: {**row, "parameters": METHODS[name].parameters()} for name, row in about.items()})
         return
-    for family in dict.fromkeys(method.family for method in methods):
+    for family in dict.fromkeys(kind.family for kind in METHODS.values()):
         terminal.out.print(f"\n[bold underline]{family}[/]")
-        for method in (method for method in methods if method.family == family):
-            layers = ", ".join("any module" if layer == "*" else layer for layer in method.layers)
-            parameters = ", ".join(_parameter(method, *item) for item in method.parameters().items()) or "none"
-            terminal.out.print(f"[bold]{method.name}[/]  {method.title} ({method.citation})")
-            terminal.out.print(
-                f"    layers: {layers}\n    parameters: {parameters}\n    cost per noisy image: {method.cost}"
-            )
-
-
-def _parameter(method: type[Method], name: str, value: object) -> str:
-    """A parameter's default, and what it stands for where the number does not tell."""
-    meanings = {
-        ("occlusion", "window"): "16 at the input, 5 at other layers",
-        ("occlusion", "stride"): "8 at the input, 2 at other layers",
-    }
-    meaning = meanings.get((method.name, name))
-    return f"{name}={value} ({meaning})" if meaning else f"{name}={value}"
+        for kind in (kind for kind in METHODS.values() if kind.family == family):
+            layers = ", ".join("any module" if layer == "*" else layer for layer in kind.layers)
+            meanings = {name: f" ({meaning})" for name, meaning in kind.meanings.items()}
+            values = [f"{name}={value}{meanings.get(name, '')}" for name, value in kind.parameters().items()]
+            terminal.out.print(f"[bold]{kind.name}[/]  {kind.title} ({kind.citation})")
+            terminal.out.print(f"    layers: {layers}\n    parameters: {', '.join(values) or 'none'}")
+            terminal.out.print(f"    cost per noisy image: {kind.cost}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_DOWN, Decimal
 from typing import get_args
@@ -33,25 +34,19 @@ class Limits:
     smallest_n: int  # for this τ
     largest_tau: float  # for this n
     largest_radius: float  # of every pixel certified at that τ
-    radius_map_limit: float  # of a pixel in a radius map, when all n votes agree; below the others, see make_outlook
+    radius_map_limit: float  # of a pixel in a radius map, when all n votes agree; below the others, see find_limits
     votes_needed: dict[str, int | None]  # by correction; "reference" counts the votes that follow its guess
 
 
 def find_limits(
-    n: int | None,
-    tau: float | None,
-    radius: float | None,
-    sigma: float,
-    alpha: float,
-    width: int,
-    height: int,
+    n: int | None, tau: float | None, radius: float | None, sigma: float, alpha: float, size: tuple[int, int]
 ) -> Limits:
-    """Fill in what is not given: τ from the radius or the largest that n allows, n as the fewest that τ needs.
+    """Return the limits; τ follows from the radius, or is the largest that n allows; n is the fewest that τ needs.
 
-    A radius map may stay below the radius: it claims every τ at once, also where both labels are as likely to be
-    claimed falsely, and so tests each with α/2. One τ that is fixed before takes nearly all of α for one of them.
+    A radius map may stay below the radius. It claims every τ at once, so both labels of a pixel may be claimed falsely,
+    and each is tested with α/2. A single τ fixed beforehand takes nearly all of α for one label.
     """
-    pixels = width * height
+    pixels = math.prod(size)
     Criterion(alpha=alpha)  # refuses what is no α
     plan = Plan(sigma=sigma, n=1 if n is None else n)
     if tau is not None and radius is not None:
@@ -63,36 +58,34 @@ def find_limits(
     if tau is None:
         tau = TAU if n is None else statistics.largest_tau(n, alpha, pixels) or 0.5
     criterion = Criterion(tau, alpha, "holm")
-    n = n if n is not None else statistics.smallest_n(tau, alpha, pixels)
+    n = statistics.smallest_n(tau, alpha, pixels) if n is None else n
     statistics.check_feasible(replace(plan, n=n), criterion, pixels)
     needed: dict[str, int | None] = {
         correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
         for correction in CORRECTIONS
     }
-    largest_tau = max(tau, statistics.largest_tau(n, alpha, pixels) or 0.5)  # which rounds down, and τ is feasible
+    largest_tau = max(tau, statistics.largest_tau(n, alpha, pixels) or 0.5)  # rounded down, while τ is feasible
+
+    def reach(radius: float) -> float:
+        return statistics.certified_radius(radius, pixels)
+
     return Limits(
-        n=n,
-        tau=tau,
-        sigma=sigma,
-        alpha=alpha,
-        width=width,
-        height=height,
-        radius=statistics.certified_radius(statistics.radius(sigma, tau), pixels),
+        *(n, tau, sigma, alpha, *size),
+        radius=reach(statistics.radius(sigma, tau)),
         smallest_n=statistics.smallest_n(tau, alpha, pixels),
         largest_tau=largest_tau,
-        largest_radius=statistics.certified_radius(statistics.radius(sigma, largest_tau), pixels),
-        radius_map_limit=statistics.certified_radius(statistics.unanimous_radius(n, sigma, alpha, pixels), pixels),
+        largest_radius=reach(statistics.radius(sigma, largest_tau)),
+        radius_map_limit=reach(statistics.unanimous_radius(n, sigma, alpha, pixels)),
         votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
     )
 
 
 def parse_size(text: str) -> tuple[int, int]:
     """Return width and height of a size such as 224 or 640x480."""
-    width, by, height = text.partition("x")
-    height = height if by else width
-    if not width.isdecimal() or not height.isdecimal() or 0 in (int(width), int(height)):
+    size = re.fullmatch(r"(0*[1-9]\d*)(?:x(0*[1-9]\d*))?", text)
+    if size is None:
         raise ArgumentError(f"--size {text!r} is not a size: write 224 or 640x480.")
-    return int(width), int(height)
+    return int(size[1]), int(size[2] or size[1])
 
 
 def show(limits: Limits, as_json: bool) -> None:
@@ -100,20 +93,18 @@ def show(limits: Limits, as_json: bool) -> None:
     if as_json:
         terminal.print_json(asdict(limits))
         return
-    tau = _tau(limits.tau)
+    tau, largest_tau = _tau(limits.tau), _tau(limits.largest_tau)
+    radius, largest_radius, own = map(
+        statistics.rounded_down, (limits.radius, limits.largest_radius, limits.radius_map_limit)
+    )
     test = f"σ = {limits.sigma:g}, τ = {tau}, α = {limits.alpha:g}"
-    terminal.out.print(f"[bold]n = {limits.n}[/] samples, {test}, {limits.width} × {limits.height} pixels")
-    terminal.out.print(
-        f"Every certified pixel holds within R = {statistics.rounded_down(limits.radius)} (ℓ2, pixels in [0, 1])."
-    )
-    terminal.out.print(
-        f"τ = {tau} needs n ≥ {limits.smallest_n}; n = {limits.n} allows τ ≤ {_tau(limits.largest_tau)}, "
-        f"with R = {statistics.rounded_down(limits.largest_radius)}."
-    )
-    own = statistics.rounded_down(limits.radius_map_limit)
-    terminal.out.print(
-        f"A radius map claims every τ at once, with half of α for each label: its pixels reach {own} at most."
-    )
+    for line in (
+        f"[bold]n = {limits.n}[/] samples, {test}, {limits.width} × {limits.height} pixels",
+        f"Every certified pixel holds within R = {radius} (ℓ2, pixels in [0, 1]).",
+        f"τ = {tau} needs n ≥ {limits.smallest_n}; n = {limits.n} allows τ ≤ {largest_tau}, with R = {largest_radius}.",
+        f"A radius map claims every τ at once, with half of α for each label: its pixels reach {own} at most.",
+    ):
+        terminal.out.print(line)
     table = Table("claim", "votes needed")
     meanings = {
         "holm": "one level, all pixels (holm, first step; default)",
@@ -129,6 +120,6 @@ def show(limits: Limits, as_json: bool) -> None:
 
 
 def _tau(tau: float) -> str:
-    """τ, rounded down to four decimals, or to more where those are all 9."""
+    """Return τ, rounded down to four decimals, or to more where those are all 9."""
     digits = max(4, 1 - math.floor(math.log10(1 - tau)))
     return f"{Decimal(str(tau)).quantize(Decimal(1).scaleb(-digits), ROUND_DOWN).normalize():f}"

@@ -19,12 +19,13 @@ from rich.table import Table
 from ..basics.files import write_atomically
 from ..basics.messages import ArgumentError
 from ..study.cluster import Cluster
-from ..study.job import Job, JobKind, jobs
+from ..study.inventory import Inventory
+from ..study.job import JobKind, jobs
 from ..study.runner import Estimate, Tally
-from ..study.study import Study
-from ..study.tables import COLUMNS, Line, mean_in_words, summarise
+from ..study.study import Study as Study
+from ..study.tables import COLUMNS, Line, point_in_words, summarise
 from ..study.templates import template
-from . import DONE, INTERRUPTED, REFUSED, terminal
+from . import terminal
 
 _QUIET = 15.0  # seconds between lines where there is no terminal to draw in
 
@@ -37,60 +38,52 @@ def write_template(file: Path, preset: str) -> None:
     terminal.say(f"{file}: look through it, then `pixelcert study plan {file}` and `pixelcert study run {file}`")
 
 
-def plan(file: Path, out: Path | None, calibrate: bool, device: str | None) -> None:
+def plan(study: Study, calibrate: bool, device: str | None) -> None:
     """Show what a study will cost, and what is done."""
-    study = Study.open(file, out)
     with terminal.progress("done") as track:
         inventory = study.resolve(device, track)
         estimates = study.estimate(inventory, device=device, calibrate=calibrate, progress=track("calibration"))
     all_jobs = list(jobs(inventory))
     left = sum(one.jobs for one in estimates.values())
-    show_plan(all_jobs, len(all_jobs) - left, estimates, study.unreachable(inventory))
+    terminal.out.print(f"[bold]{len(all_jobs)} jobs, {len(all_jobs) - left} done[/]")
+    show_estimates(estimates)
+    for note in study.unreachable(inventory):
+        terminal.note(note)
 
 
 def run(
-    file: Path,
-    out: Path | None,
-    device: str | None,
-    ray: str | None,
-    workers: Mapping[str, float | None],
-    retries: int,
-    verify: bool,
-    undefined: float | None,
+    study: Study, cluster: Cluster | None, device: str | None, retries: int, verify: bool, undefined: float | None
 ) -> int:
     """Do what is not done, write the tables, and show a summary."""
-    study = Study.open(file, out)
-    cluster = _cluster(ray, device, workers)
     with terminal.progress("done") as track:
         inventory = study.resolve(device, track)
-        verified = study.verify(inventory, track("finished files")) if verify else []
-    if verified:
-        terminal.say(f"{len(verified)} files were damaged and will be made again: {verified[0]} …")
+        damaged = study.verify(inventory, track("finished files")) if verify else []
+    if damaged:
+        terminal.say(f"{len(damaged)} files were damaged and will be made again: {damaged[0]} …")
     for note in study.unreachable(inventory):
-        terminal.say(f"note: {note}")
+        terminal.note(note)
     try:
         with live() as watch:
             tally = study.run(inventory, device=device, cluster=cluster, retries=retries, verify=False, watch=watch)
     except KeyboardInterrupt:
         terminal.say("stopped; everything finished is saved, and the same command goes on.")
-        return INTERRUPTED
-    show_outcome(tally, str(study.folder))
-    _show_results(study, undefined, {})
-    return REFUSED if tally.failures else DONE
+        return terminal.INTERRUPTED
+    show_outcome(tally, study.folder)
+    _show_results(study, undefined, inventory)
+    return terminal.REFUSED if tally.failures else terminal.DONE
 
 
-def results(file: Path, out: Path | None, undefined: float | None, point: Mapping[str, Any]) -> None:
-    """Write the tables of what is finished, and show a summary."""
-    study = Study.open(file, out)
+def results(study: Study, undefined: float | None, **asked: Any) -> None:
+    """Write the tables of what is finished, and show a summary of the point that is asked for."""
     all_jobs = study.jobs()
     terminal.say(f"{sum(map(study.store.measured, all_jobs))} of {len(all_jobs)} jobs are done.")
     show_notes(((str(job), cause) for job, cause in study.store.failures(all_jobs)), "failed")
-    _show_results(study, undefined, point)
+    _show_results(study, undefined, **asked)
 
 
-def _cluster(ray: str | None, device: str | None, workers: Mapping[str, float | None]) -> Cluster | None:
-    """Return where to run; refuse options that would mean nothing there."""
-    given: Any = {name: value for name, value in workers.items() if value is not None}
+def find_cluster(ray: str | None, device: str | None, **workers: Any) -> Cluster | None:
+    """Return the cluster that the options name, if any; refuse options that mean nothing there or here."""
+    given = {name: value for name, value in workers.items() if value is not None}
     if ray is None and given:
         raise ArgumentError(
             f"--{next(iter(given))} is about the workers of a cluster: give --ray too, or leave it out."
@@ -100,15 +93,15 @@ def _cluster(ray: str | None, device: str | None, workers: Mapping[str, float | 
     return None if ray is None else Cluster(ray, **given)
 
 
-def _show_results(study: Study, undefined: float | None, asked: Mapping[str, Any]) -> None:
-    means = study.results(undefined)
+def _show_results(study: Study, undefined: float | None, inventory: Inventory | None = None, **asked: Any) -> None:
+    means = study.results(undefined, inventory)
     point = study.point(**asked)
     terminal.say(f"{study.folder / 'results'}: rows and means, as CSV and Parquet")
     show_summary(summarise(means, **point), point)
 
 
 def in_words(seconds: float | None) -> str:
-    """A duration for a person.
+    """Return a duration in words.
 
     >>> in_words(90), in_words(7300), in_words(400_000), in_words(None)
     ('1 min 30 s', '2 h 1 min', '4.6 days', 'unknown')
@@ -127,48 +120,46 @@ def in_words(seconds: float | None) -> str:
 # ── Plan ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_plan(jobs: Sequence[Job], done: int, estimates: Mapping[JobKind, Estimate], notes: Iterable[str]) -> None:
-    """Jobs, network runs, disk and time, by model, method and layer, and what is already done."""
-    terminal.out.print(f"[bold]{len(jobs)} jobs, {done} done[/]")
-    for model in dict.fromkeys(cell.model for cell in estimates):
-        table = Table(title=escape(model), title_justify="left", title_style="bold")
-        table.add_column("method, layer")
-        for heading in ("jobs left", "network runs", "per image", "per grid", "in all"):
-            table.add_column(heading, justify="right")
-        for method, layer in dict.fromkeys((cell.method, cell.layer) for cell in estimates if cell.model == model):
+def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
+    """Print jobs, network runs and time by model, method and layer, then the sums, and the jobs that cannot be done."""
+    for model in dict.fromkeys(kind.model for kind in estimates):
+        headings = ("jobs left", "network runs", "per image", "per grid", "in all")
+        table = terminal.table(model, "method, layer", *headings)
+        for method, layer in dict.fromkeys((kind.method, kind.layer) for kind in estimates if kind.model == model):
             where = (model, method, layer)
-            here = {cell: one for cell, one in estimates.items() if (cell.model, cell.method, cell.layer) == where}
+            here = {kind: one for kind, one in estimates.items() if (kind.model, kind.method, kind.layer) == where}
             table.add_row(escape(f"{method}, {layer}"), *_costs(here))
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
-    seconds = [one.seconds * one.sampled for one in possible if one.seconds is not None]
-    if seconds:
+    if seconds := _known_seconds(possible):
         terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
     if possible:
         terminal.out.print(f"Votes to come take about {in_bytes(sum(one.bytes for one in possible))}.")
-    refused = {f"{method} at {layer} of {model}": e.refused for (model, method, layer, *_), e in estimates.items()}
+    refused = {f"{kind.method} at {kind.layer} of {kind.model}": one.refused for kind, one in estimates.items()}
     show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
-    for note in notes:
-        terminal.err.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
 
-def _costs(cells: Mapping[JobKind, Estimate]) -> list[str]:
-    if any(one.refused for one in cells.values()):
-        return [str(sum(one.jobs for one in cells.values())), "", "", "", "cannot be done"]
-    each: dict[str, list[str]] = {"image": [], "grid": []}
-    for cell, one in cells.items():
-        each[cell.scene].append(in_words(one.seconds))
-    known = [one.seconds * one.sampled for one in cells.values() if one.seconds is not None]
-    return [
-        str(sum(one.jobs for one in cells.values())),
-        f"{sum(one.forwards for one in cells.values()):_}".replace("_", " "),
-        *(", ".join(times) for times in each.values()),
-        in_words(sum(known)) if known else "unknown",
-    ]
+def _costs(estimates: Mapping[JobKind, Estimate]) -> list[str]:
+    """Return the cells of one method at one layer."""
+    left = str(sum(one.jobs for one in estimates.values()))
+    if any(one.refused for one in estimates.values()):
+        return [left, "", "", "", "cannot be done"]
+    runs = f"{sum(one.forwards for one in estimates.values()):_}".replace("_", " ")
+    image, grid = (
+        ", ".join(in_words(one.seconds) for kind, one in estimates.items() if kind.scene == scene)
+        for scene in ("image", "grid")
+    )
+    known = _known_seconds(estimates.values())
+    return [left, runs, image, grid, in_words(sum(known) if known else None)]
+
+
+def _known_seconds(estimates: Iterable[Estimate]) -> list[float]:
+    """Return the seconds of all jobs of each estimate, as far as known."""
+    return [one.seconds * one.sampled for one in estimates if one.seconds is not None]
 
 
 def in_bytes(count: float) -> str:
-    """A size for a person.
+    """Return a size in words.
 
     >>> in_bytes(1_500_000), in_bytes(117e9)
     ('1.5 MB', '117 GB')
@@ -178,7 +169,7 @@ def in_bytes(count: float) -> str:
 
 
 def show_notes(notes: Iterable[tuple[str, str]], title: str = "note") -> None:
-    """What was said of several things, each saying once."""
+    """Print notes grouped by cause, so that each cause is printed once."""
     by_cause: dict[str, list[str]] = {}
     for what, cause in notes:
         by_cause.setdefault(cause, []).append(what)
@@ -192,23 +183,20 @@ def show_notes(notes: Iterable[tuple[str, str]], title: str = "note") -> None:
 
 @contextmanager
 def live() -> Iterator[Callable[[Tally], None]]:
-    """A table that follows the run; lines now and then where there is no terminal."""
+    """Show a table that follows the run, or a line now and then where there is no terminal."""
+    last = time.monotonic()
+
+    def print_pace(tally: Tally) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _QUIET:
+            last = time.monotonic()
+            terminal.say(_pace(tally))
+
     if not terminal.err.is_terminal:
-        yield _lines()
+        yield print_pace
         return
     with Live(console=terminal.err, refresh_per_second=4, transient=True, vertical_overflow="ellipsis") as view:
         yield lambda tally: view.update(_progress(tally))
-
-
-def _lines() -> Callable[[Tally], None]:
-    last = [time.monotonic()]
-
-    def watch(tally: Tally) -> None:
-        if time.monotonic() - last[0] >= _QUIET:
-            last[0] = time.monotonic()
-            terminal.err.print(escape(_pace(tally)), soft_wrap=True)
-
-    return watch
 
 
 def _pace(tally: Tally) -> str:
@@ -239,45 +227,37 @@ def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
     return f"[green]{total} ✓[/]" if not left else f"{total - left} of {total}"
 
 
-def show_outcome(tally: Tally, folder: str) -> None:
-    """How the run ended, and what failed with which cause."""
+def show_outcome(tally: Tally, folder: Path) -> None:
+    """Print how the run ended, and the causes of failures."""
     took = timedelta(seconds=round(time.monotonic() - tally.started))
-    terminal.err.print(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
+    terminal.say(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
     show_notes(tally.notes)
     show_notes(((str(job), cause) for job, cause in tally.failures.values()), "failed")
     if tally.failures:
-        terminal.err.print(f"Causes are in {escape(folder)}/failures; running the study again tries them again.")
+        terminal.say(f"Causes are in {folder}/failures; running the study again tries them again.")
 
 
 # ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_summary(lines: Sequence[Line], setting: Mapping[str, Any]) -> None:
-    """One table per model and layer: each method's means, 95 % half-widths and ranks, the best mean rank first."""
+def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
+    """Print a table for each model and layer: every method's means and ranks, the best mean rank first."""
+    headings = ["method", *(f"{column.title}{' ↓' if column.best < 0 else ''}" for column in COLUMNS), "mean rank"]
     for model, layer in dict.fromkeys((line.model, line.layer) for line in lines):
-        table = Table(title=escape(f"{model}, {layer} layer"), title_justify="left", title_style="bold")
-        table.add_column("method")
-        for measure in COLUMNS:
-            table.add_column(f"{measure.title}{' ↓' if measure.best < 0 else ''}", justify="right")
-        table.add_column("mean rank", justify="right")
+        table = terminal.table(f"{model}, {layer} layer", *headings)
         for line in (line for line in lines if (line.model, line.layer) == (model, layer)):
-            cells = [_mean_and_rank(line, measure.metric) for measure in COLUMNS]
+            cells = [_mean_and_rank(line, column.metric) for column in COLUMNS]
             rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
             table.add_row(escape(line.method), *cells, rank)
         terminal.out.print(table)
-    names = {"sigma": "σ", "tau": "τ", "level": "K"}
-    facts = ", ".join(f"{names.get(name, name)} = {value}" for name, value in setting.items())
     terminal.out.print(
-        f"{escape(facts)}. Means over images or grids ± 95 % half-width, # the rank among the methods. certified %: "
-        f"pixels that do not abstain. certified GridPG: certified ones that lie in the right cell of a grid, of all "
-        f"certified ones. deletion area: mean confidence while certified pixels are deleted, less is more faithful."
+        f"{escape(point_in_words(point))}. Means over images or grids ± 95 % half-width, # the rank among the "
+        f"methods. certified %: pixels that do not abstain. certified GridPG: certified ones that lie in the right "
+        f"cell of a grid, of all certified ones. deletion area: mean confidence while certified pixels are deleted, "
+        f"less is more faithful."
     )
 
 
 def _mean_and_rank(line: Line, metric: str) -> str:
-    row = line.means.get(metric)
-    if row is None or row["count"] == 0:
-        return "[dim]not measured[/]"
-    if row["mean"] is None:
-        return "[dim]undefined[/]"
-    return f"{mean_in_words(row, metric)} [dim]#{line.ranks[metric]}[/]"
+    mean, rank = line.cell(metric)
+    return f"{mean} [dim]{rank}[/]" if rank else f"[dim]{mean}[/]"

@@ -1,71 +1,81 @@
-"""What the command line prints: progress, tables in plain words, JSON, notes and errors."""
+"""Terminal: the two consoles, everything that commands print to them, and how a command ends.
+
+Results go to `out`, as tables or JSON. Progress, notes and errors go to `err`.
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Column, Table
+from typer.core import TyperGroup
 
-if TYPE_CHECKING:
-    from ..report import Written
+from ..basics.messages import PixelcertError, Progress, Track
 
+DONE, REFUSED, BROKEN = 0, 1, 3
+INTERRUPTED = 130  # the shell's own code for a program that Ctrl-C ended
 
-# What stands for our letters and signs where a terminal cannot show them.
-IN_ASCII = {
-    "σ": "sigma",
-    "τ": "tau",
-    "α": "alpha",
-    "δ": "delta",
-    "Φ": "Phi",
-    "ℓ": "l",
-    "×": "x",
-    "·": "*",
-    "…": "...",
-    "≤": "<=",
-    "≥": ">=",
-    "±": "+/-",
-    "→": "->",
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "⁻": "^-",
-    "¹": "1",
-    "²": "^2",
-    "√": "sqrt",
-    "✓": "done",
-    "↓": "(less is better)",
-}
+# Our letters and signs, and what stands for each where a terminal cannot show it.
+_SIGNS = "σ     τ   α     δ     Φ   ℓ × · …   ≤  ≥  ±   →  – — − ⁻  ¹ ²  √    ✓"
+_WORDS = "sigma tau alpha delta Phi l x * ... <= >= +/- -> - - - ^- 1 ^2 sqrt done"
+IN_ASCII = {**dict(zip(_SIGNS.split(), _WORDS.split(), strict=True)), "↓": "(less is better)"}
 
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
-def say(text: str) -> None:
-    err.print(escape(text), soft_wrap=True)
+# ── How a command ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def say_error(text: str) -> None:
-    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+class Commands(TyperGroup):
+    """A group of commands, each of which may return an exit code. Ctrl-C is answered, whatever it interrupts."""
+
+    def invoke(self, ctx: Any) -> None:
+        try:
+            code = super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("interrupted.")
+            code = INTERRUPTED
+        raise typer.Exit(code or DONE)
 
 
-def say_written(page: Written) -> None:
-    """Which files a report is, and how large."""
-    say(f"{page.page}: {page.entries} maps, {page.page_bytes / 1e6:.1f} MB")
-    if page.folder is not None:
-        say(f"{page.folder}: {page.folder_bytes / 1e6:.1f} MB that the page loads on demand; keep it beside the page.")
+def run(app: Callable[[], object]) -> None:
+    """Run the command line: every refusal becomes one message and an exit code, every warning a note."""
+    _print_in_any_encoding()
+    warnings.showwarning = lambda message, *_, **__: note(str(message))
+    try:
+        app()
+    except (PixelcertError, OSError) as error:
+        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(REFUSED)
 
 
-def print_in_any_encoding() -> None:
-    """Have what a terminal's encoding lacks written in ASCII: our own signs in words, all else as an escape."""
+@contextmanager
+def loading(text: str) -> Iterator[None]:
+    """Show `text` while votes, models and images load. Errors name options as they are typed."""
+    with status(text):
+        try:
+            yield
+        except PixelcertError as error:
+            in_options = re.sub(r"\b(method|target|weights)(=| (?=['\"]))", r"--\1 ", str(error))
+            raise type(error)(in_options) from error
+
+
+def _print_in_any_encoding() -> None:
+    """Write what a terminal's encoding lacks in ASCII: our own signs in words, all else as an escape."""
 
     def in_ascii(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError), "nothing is decoded here"
@@ -79,30 +89,51 @@ def print_in_any_encoding() -> None:
             stream.reconfigure(errors="pixelcert")
 
 
-def print_warnings_as_notes() -> None:
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        err.print(f"[yellow]note:[/] {escape(str(message))}", soft_wrap=True)
-
-    warnings.showwarning = note
+# ── Words and tables ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def status(text: str) -> AbstractContextManager[object]:
+def say(text: str) -> None:
+    """Print a line that is no result."""
+    err.print(escape(text), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print a line that a user would want to know about."""
+    err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a result as JSON."""
+    out.print_json(json.dumps(value), highlight=False, ensure_ascii=out.options.ascii_only)
+
+
+def print_path(path: object) -> None:
+    """Print a file's path on a line of its own, unbroken, to be copied."""
+    out.print(f"  {escape(str(path))}", soft_wrap=True)
+
+
+def table(title: str, *headings: str, words: int = 0) -> Table:
+    """Make a titled table: numbers stand to the right, and the column number `words` to the left."""
+    sides: dict[bool, Any] = {True: "left", False: "right"}
+    columns = (Column(heading, justify=sides[place == words]) for place, heading in enumerate(headings))
+    return Table(*columns, title=escape(title), title_justify="left", title_style="bold")
+
+
+# ── Progress ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def status(text: str) -> Any:
+    """Show `text` beside a spinner, inside the block."""
     return err.status(text, spinner="line" if err.options.ascii_only else "dots")
 
 
 @contextmanager
-def progress(unit: str = "samples") -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Bars with the time left: ``track(name)`` makes a callback for the library, and its bar when first called."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(f"{unit}, left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err) as bars:
+def progress(unit: str = "samples") -> Iterator[Track]:
+    """Show bars with the time left: ``track(name)`` makes a callback for the library, and its bar when first called."""
+    counted = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Bars(*counted, TextColumn(f"{unit}, left"), TimeRemainingColumn(), console=err) as bars:
 
-        def track(name: str) -> Callable[[int, int], None]:
+        def track(name: str) -> Progress:
             tasks: list[TaskID] = []
 
             def update(done: int, total: int) -> None:
@@ -112,7 +143,3 @@ def progress(unit: str = "samples") -> Iterator[Callable[[str], Callable[[int, i
             return update
 
         yield track
-
-
-def print_json(value: Any) -> None:
-    out.print_json(json.dumps(value), highlight=False, ensure_ascii=out.options.ascii_only)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.markup import escape
-from rich.table import Table
 
-from ..basics.messages import naming
-from ..certificate import Certificate, Prediction, certify_votes
-from ..plan import Criterion
-from ..sampling.checkpoint import check_own_names, make_folder, picture_file
+from ..basics.files import check_name
+from ..basics.messages import ArgumentError, naming
+from ..certificate import Certificate, certify_votes
+from ..plan import Criterion, Plan, check_levels
 from ..statistics import rounded_down
 from ..votes import Votes
 from . import terminal
@@ -27,27 +26,34 @@ class Result(NamedTuple):
     votes: Path
     picture: Path | None
 
+    @property
+    def image(self) -> str:
+        return self.certificate.votes.provenance.image_name or "image"
+
 
 def show(
-    files: Sequence[Path],
-    criterion: Criterion,
-    levels: Sequence[float] | None,
-    out: Path | None,
-    picture: bool,
-    as_json: bool,
-) -> None:
+    files: Sequence[Path], criterion: Criterion, levels: Sequence[float] | None, out: Path | None, picture: bool
+) -> list[Result]:
     """Certify saved votes, all of them before the first picture is drawn."""
     if picture and out is not None:
         check_own_names(files, "votes", "show them apart")
         make_folder(out)
-    loaded = [Votes.load(file) for file in files]
-    results = []
-    for file, votes in zip(files, loaded, strict=True):
+    results = [
+        Result(one, file, picture_file(file, one.votes.plan, criterion, levels, out) if picture else None)
+        for file, one in zip(files, load_certificates(files, criterion, levels), strict=True)
+    ]
+    return [draw(result) for result in results]
+
+
+def load_certificates(
+    files: Sequence[Path], criterion: Criterion, levels: Sequence[float] | None = None
+) -> list[Certificate]:
+    """Load all votes, then certify them; the error names the file."""
+    certificates = []
+    for file, votes in [(file, Votes.load(file)) for file in files]:
         with naming(file):
-            certificate = certify_votes(votes, criterion, levels)
-        path = picture_file(file, votes.plan, criterion, levels, out) if picture else None
-        results.append(Result(certificate, file, path))
-    show_results([draw(result) for result in results], as_json)
+            certificates.append(certify_votes(votes, criterion, levels))
+    return certificates
 
 
 def draw(result: Result) -> Result:
@@ -58,35 +64,29 @@ def draw(result: Result) -> Result:
 
 
 def show_results(results: Sequence[Result], as_json: bool) -> None:
+    """Print a table of shares, the promise, predictions and files; or JSON."""
     if as_json:
         terminal.print_json([_result_as_dict(result) for result in results])
         return
-    table = Table(title="Certified pixels", title_justify="left", title_style="bold")
-    table.add_column("image, class")
-    table.add_column("K", justify="right")
-    for heading in ("robustly in", "robustly out", "abstain"):
-        table.add_column(heading, justify="right")
-    for certificate, _, _ in results:
-        source = certificate.votes.provenance
-        name = f"{source.image_name or 'image'}, {source.target_name}"
+    table = terminal.table("Certified pixels", "image, class", "K", "robustly in", "robustly out", "abstain")
+    for result in results:
+        certificate, name = result.certificate, f"{result.image}, {result.certificate.votes.provenance.target_name}"
         for row, level in enumerate(certificate.levels):
             shares = (f"{share:.1f} %" for share in certificate.shares(level))
             last = row == len(certificate.levels) - 1
-            table.add_row(escape(name) if row == 0 else "", f"{level} %", *shares, end_section=last)
+            table.add_row("" if row else escape(name), f"{level} %", *shares, end_section=last)
     terminal.out.print(table)
     for certificate in {result.certificate.promise: result.certificate for result in results}.values():
         terminal.out.print(escape(_promise(certificate)))
     for result in results:
         if prediction := _prediction(result.certificate):
-            terminal.out.print(
-                f"{escape(result.certificate.votes.provenance.image_name or 'image')}: {escape(prediction)}"
-            )
+            terminal.out.print(escape(f"{result.image}: {prediction}"))
         for path in filter(None, (result.votes, result.picture)):
-            terminal.out.print(f"  {escape(str(path))}", soft_wrap=True)
+            terminal.print_path(path)
 
 
 def _promise(certificate: Certificate) -> str:
-    """What is guaranteed, and how large the radius is, for a person."""
+    """Return the guarantee, with the radius in grey levels."""
     values = certificate.votes.channels * certificate.votes.pixels
     one, every = 255 * certificate.radius, 255 * certificate.radius / math.sqrt(values)
     size = f"That is {rounded_down(one, 1)} grey levels on one value, or {rounded_down(every, 3)} on all of them."
@@ -94,6 +94,7 @@ def _promise(certificate: Certificate) -> str:
 
 
 def _prediction(certificate: Certificate) -> str | None:
+    """Say how often the model gave its answer under noise, and whether that is certified."""
     prediction = certificate.prediction
     if prediction is None:
         return None
@@ -104,15 +105,12 @@ def _prediction(certificate: Certificate) -> str | None:
 
 
 def _result_as_dict(result: Result) -> dict[str, Any]:
-    certificate = result.certificate
+    certificate, prediction = result.certificate, result.certificate.prediction
+    facts = ("radius", "space", "tau", "alpha", "correction")
     return {
         "votes": str(result.votes),
         "picture": str(result.picture) if result.picture else None,
-        "radius": certificate.radius,
-        "space": certificate.space,
-        "tau": certificate.tau,
-        "alpha": certificate.alpha,
-        "correction": certificate.correction,
+        **{fact: getattr(certificate, fact) for fact in facts},
         "levels": {
             str(level): {
                 **certificate.shares(level)._asdict(),
@@ -122,13 +120,45 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
             for level in certificate.levels
         },
         "overlay": certificate.overlay_claim._asdict(),
-        "prediction": _prediction_as_dict(certificate.prediction),
+        "prediction": prediction and {**prediction._asdict(), "claim": prediction.claim and prediction.claim._asdict()},
         "plan": asdict(certificate.votes.plan),
         "provenance": asdict(certificate.votes.provenance),
     }
 
 
-def _prediction_as_dict(prediction: Prediction | None) -> dict[str, Any] | None:
-    if prediction is None:
-        return None
-    return {**prediction._asdict(), "claim": prediction.claim._asdict() if prediction.claim else None}
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder for results."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
+
+
+def check_own_names(files: Sequence[Path], what: str, remedy: str) -> None:
+    """Refuse files of which two would be written under one name."""
+    stems = [file.stem for file in files]
+    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
+        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
+
+
+def picture_file(
+    file: Path, plan: Plan, criterion: Criterion, levels: Sequence[float] | None = None, out: Path | None = None
+) -> Path:
+    """Return the path for a picture of the votes in `file`.
+
+    Settings that differ from the defaults are in its name, so that it never takes the place of another picture.
+    """
+    usual, chosen = Criterion(), sorted(plan.levels if levels is None else check_levels(levels), reverse=True)
+    correction = criterion.correction_for(plan)
+    parts = {
+        f"tau{criterion.tau}": criterion.tau != usual.tau,
+        f"alpha{criterion.alpha}": criterion.alpha != usual.alpha,
+        correction: correction != usual.correction_for(plan),
+        "-".join(f"K{level}" for level in chosen): chosen != sorted(plan.levels, reverse=True),
+    }
+    picture = (out or file.parent) / f"{'-'.join([file.stem, *(part for part, named in parts.items() if named)])}.png"
+    check_name(picture)
+    return picture

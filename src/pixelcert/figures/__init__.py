@@ -1,6 +1,6 @@
 """Figures: one function each, from certificates and studies to matplotlib figures.
 
-The table of contents is `__init__.pyi`; each name is imported when it is first used.
+`__init__.pyi` is the table of contents. Each name is imported when it is first used.
 """
 
 import lazy_loader as _lazy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -11,19 +12,19 @@ from matplotlib.axes import Axes
 from matplotlib.cbook import boxplot_stats
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
 
 from ..metrics import random_baseline
-from ..study.findings import Findings, UnavailableError, View
+from ..study.findings import View
 from ..study.job import Job
-from .sheet import FAINT, FAMILIES, HATCH, INK, MISSING, SOFT, Colour, Sheet, ramp, shades, styled
-from .titles import caption, layer_title, method_title, model_title, of_model, radius_title
+from .sheet import BASELINE, FAINT, FAMILIES, INK, SOFT, Colour, Sheet, hatch, open_frame, patches, ramp, shades, styled
+from .titles import caption, layer_title, method_title, model_title, of_model, radius_title, require_several
 
 Axis = Literal["radius", "level"]
 
 _LANE, _METHOD_GAP, _FAMILY_GAP = 0.125, 0.1, 0.16  # inches
+_THICK = 0.82 * _LANE  # a bar or box leaves a little of its lane free
 _LABELS, _COLUMN_GAP, _TOP = 1.42, 0.3, 0.24
-_WIDE = 6.6  # of all columns together, unless each would become too narrow
+_WIDE = 6.6  # for all columns together, unless each would become too narrow
 _NARROWEST = 1.25
 
 
@@ -38,6 +39,10 @@ class Lane:
     label: str
     top: float  # inches below the first
 
+    @property
+    def middle(self) -> float:
+        return self.top + _LANE / 2
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -50,251 +55,188 @@ class Panel:
 
 @dataclass(frozen=True)
 class Layout:
-    """A page with its panels, the lanes that each of them has, and the labels of the R or K."""
+    """A sheet with its panels, and the lanes that each of them has."""
 
-    page: Sheet
+    view: View
+    kind: str
+    sheet: Sheet
     panels: list[Panel]
     lanes: list[Lane]
-    labels: list[str]
 
 
-def _steps(findings: Findings, at: View, kind: str, axis: Axis) -> list[tuple[float, float, str]]:
-    """(σ, K, label) of every lane of a method; refuses an axis along which the study has one value."""
-    findings.require(kind)
-    settings = findings.settings
-    if axis == "level":
-        if len(settings.levels) < 2:
-            raise UnavailableError(f"the study has one K ({settings.levels[0]:g} %): name more in levels.")
-        return [(at.sigma, level, f"K = {level:g} %") for level in sorted(settings.levels, reverse=True)]
-    if len(settings.sigma) < 2:
-        raise UnavailableError(
-            f"the study has one σ ({settings.sigma[0]:g}), and R varies with it: name more in sigma."
-        )
-    # one label stands for every panel, so it is the smallest of their radii
-    jobs = [
-        job
-        for model, layer in _places(at)
-        for method in at.methods
-        for sigma in settings.sigma
-        for job in findings.cell(kind, model, method, layer, at, sigma)
-    ]
-    return [(sigma, at.level, radius_title(findings.radius(jobs, sigma, at.tau))) for sigma in sorted(settings.sigma)]
+Draw = Callable[[Axes, Lane, list[Job]], str]  # draws a lane, or says why it cannot
 
 
-def lay_out(findings: Findings, at: View, kind: str, axis: Axis, measure: str, note: str) -> Layout:
-    """A page of a measure against R or K, its panels still without limits and lanes."""
-    along = _steps(findings, at, kind, axis)
-    lanes, height = _lay_lanes(findings, at, along)
-    sigmas, levels = sorted({sigma for sigma, _, _ in along}), sorted({level for _, level, _ in along}, reverse=True)
-    cells = [
-        findings.cell(kind, model, lane.method, layer, at, lane.sigma) for lane in lanes for model, layer in _places(at)
-    ]
-    stated = caption(findings, at, cells, sigma=sigmas, level=levels, note=note)
-    title = f"{measure} against {'the radius R' if axis == 'radius' else 'K'}{of_model(at)}"
-    page, panels = _lay_page(findings, at, title, lanes, height, stated)
-    return Layout(page, panels, lanes, [label for _, _, label in along])
+# ── Layout ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _places(at: View) -> list[tuple[str, str]]:
-    return [(model, layer) for model in at.models for layer in at.layers]
-
-
-def _lay_lanes(findings: Findings, at: View, along: Sequence[tuple[float, float, str]]) -> tuple[list[Lane], float]:
-    """Every lane from the top, and the height of all."""
-    lanes, top = [], 0.0
-    for number, methods in enumerate(findings.by_family(at.methods).values()):
-        top += _FAMILY_GAP if number else 0.0
-        for method in methods:
-            for step, (sigma, level, label) in enumerate(along):
-                lanes.append(Lane(method, sigma, level, step, label, top))
-                top += _LANE
-            top += _METHOD_GAP
-    return lanes, top - _METHOD_GAP
-
-
-def _lay_page(
-    findings: Findings, at: View, title: str, lanes: Sequence[Lane], height: float, stated: str
-) -> tuple[Sheet, list[Panel]]:
-    """A page with a panel for each model and layer, the lanes' names at the left, and the families' in colour."""
-    places = _places(at)
-    width = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP)
+def _lay_out(view: View, kind: str, axis: Axis, measure: str, note: str) -> Layout:
+    """Lay out a sheet for a measure against R or K, its panels still without limits."""
+    view.findings.require(kind)
+    require_several(view, "sigma" if axis == "radius" else "levels")
+    sigmas = sorted(view.settings.sigma) if axis == "radius" else [view.sigma]
+    levels = view.levels if axis == "level" else [view.level]
+    series = view.all_series(kind, sigmas=sigmas)
+    lanes = _lay_lanes(view, [(*point, _label(view, series, axis, *point)) for point in product(sigmas, levels)])
+    stated = caption(view, series, sigma=sigmas, level=levels, note=note)
+    title = f"{measure} against {'the radius R' if axis == 'radius' else 'K'}{of_model(view)}"
+    places = list(product(view.models, view.layers))
+    width, height = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP), lanes[-1].top + _LANE
     full = _LABELS + len(places) * (width + _COLUMN_GAP)
-    page = Sheet(title, full, _TOP + height + 0.5, stated, legend_lines=len(findings.by_family(at.methods)))
+    sheet = Sheet(title, full, _TOP + height + 0.5, stated, legend_lines=len(view.families))
     panels = []
     for number, (model, layer) in enumerate(places):
-        axes = page.axes(_LABELS + number * (width + _COLUMN_GAP), _TOP, width, height + 0.06)
+        axes = sheet.axes(_LABELS + number * (width + _COLUMN_GAP), _TOP, width, height + 0.06)
         axes.set_ylim(height + 0.02, -0.04)
         axes.set_yticks([])
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        single = len(at.models) == 1
+        open_frame(axes)
+        single = len(view.models) == 1
         name = layer_title(layer) if single else f"{model_title(model)}, {layer}"
         axes.set_title(name, fontsize=8 if single else 6.8, loc="left", pad=5)
         panels.append(Panel(axes, model, layer))
-    _write_names(page, findings, lanes)
-    return page, panels
+    _write_names(sheet, view, lanes)
+    return Layout(view, kind, sheet, panels, lanes)
 
 
-def draw_lanes(
-    findings: Findings,
-    at: View,
-    panel: Panel,
-    lanes: Sequence[Lane],
-    kind: str,
-    draw: Callable[[Axes, Lane, list[Job], float], str],
-) -> None:
-    """`draw` every lane at its middle; where it answers with a word, the lane is hatched and says so."""
-    for lane in lanes:
-        cell = findings.cell(kind, panel.model, lane.method, panel.layer, at, lane.sigma)
-        if why := draw(panel.axes, lane, cell, lane.top + _LANE / 2):
-            _hatch(panel.axes, lane, why)
+def _label(view: View, series: Sequence[list[Job]], axis: Axis, sigma: float, level: float) -> str:
+    """Label a lane. One label stands for every panel, so R is the smallest of their radii."""
+    if axis == "level":
+        return f"K = {level:g} %"
+    return radius_title(view.findings.radius([job for jobs in series for job in jobs], sigma, view.tau))
 
 
-def thickness() -> float:
-    """Of a bar or box, which leaves a little of its lane free."""
-    return 0.82 * _LANE
+def _lay_lanes(view: View, steps: Sequence[tuple[float, float, str]]) -> list[Lane]:
+    """Place a lane for every method and step (σ, K, label) from the top."""
+    lanes, top = list[Lane](), 0.0
+    for number, methods in enumerate(view.families.values()):
+        top += _FAMILY_GAP if number else 0.0
+        for method in methods:
+            for step, (sigma, level, label) in enumerate(steps):
+                lanes.append(Lane(method, sigma, level, step, label, top))
+                top += _LANE
+            top += _METHOD_GAP
+    return lanes
 
 
-def _hatch(axes: Axes, lane: Lane, why: str) -> None:
-    left, right = axes.get_xlim()
-    corner, size = (left, lane.top + 0.09 * _LANE), (right - left, thickness())
-    axes.add_patch(Rectangle(corner, *size, facecolor=MISSING, edgecolor="#cfcfcf", hatch=HATCH, linewidth=0))
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85}
-    middle = lane.top + _LANE / 2
-    axes.text((left + right) / 2, middle, why, fontsize=5, color=SOFT, ha="center", va="center", bbox=box)
-
-
-def _write_names(page: Sheet, findings: Findings, lanes: Sequence[Lane]) -> None:
+def _write_names(sheet: Sheet, view: View, lanes: Sequence[Lane]) -> None:
+    """Write the methods and their R or K at the left."""
     for method in dict.fromkeys(lane.method for lane in lanes):
         own = [lane for lane in lanes if lane.method == method]
-        middle = _TOP + 0.04 + (own[0].top + own[-1].top + _LANE) / 2
-        colour = FAMILIES[findings.family(method)]
-        page.text(0, middle, method_title(method), fontsize=7.5, color=colour, weight="bold", va="center")
+        middle = _TOP + 0.04 + (own[0].middle + own[-1].middle) / 2
+        colour = FAMILIES[view.findings.family(method)]
+        sheet.text(0, middle, method_title(method), fontsize=7.5, color=colour, weight="bold", va="center")
         for lane in own:
-            place = _TOP + 0.04 + lane.top + _LANE / 2
-            page.text(_LABELS - 0.06, place, lane.label, fontsize=5.6, color=SOFT, ha="right", va="center")
+            place = _TOP + 0.04 + lane.middle
+            sheet.text(_LABELS - 0.06, place, lane.label, fontsize=5.6, color=SOFT, ha="right", va="center")
 
 
-def grid_lines(axes: Axes) -> None:
-    axes.grid(axis="x", color=FAINT, linewidth=0.5, zorder=0)
-    axes.set_axisbelow(True)
+def _draw_lanes(
+    layout: Layout, label: str, limits: tuple[float, float], ticks: Sequence[float], baseline: float | None, draw: Draw
+) -> None:
+    """Give every panel its horizontal axis, and draw its lanes; a lane that cannot be drawn is hatched."""
+    for panel in layout.panels:
+        axes = panel.axes
+        axes.set_xlim(*limits)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.tick_params(labelsize=6.5)
+        axes.set_xlabel(label, fontsize=7)
+        axes.grid(axis="x", color=FAINT, linewidth=0.5, zorder=0)
+        axes.set_axisbelow(True)
+        if baseline is not None:
+            axes.axvline(baseline, zorder=1, gid="baseline", **BASELINE)
+        for lane in layout.lanes:
+            series = layout.view.series(layout.kind, lane.method, panel.layer, model=panel.model, sigma=lane.sigma)
+            if why := draw(axes, lane, series):
+                box = (limits[0], lane.middle - _THICK / 2, limits[1] - limits[0], _THICK)
+                hatch(axes, box, why, fontsize=5, pad=0.4)
 
 
-SHARES = ("certified_1", "certified_0", "abstained")  # dark, medium, light
+# ── Bars ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SHARES = {"certified_1": "certified 1", "certified_0": "certified 0", "abstained": "abstains"}  # dark, medium, light
 
 
 @styled
-def certified_by_radius(findings: Findings, at: View) -> Figure:
-    """%certified against R, for every method, layer and model."""
-    return _bars(findings, at, "radius")
+def certified_by_radius(view: View) -> Figure:
+    """Draw %certified against R, for every method, layer and model."""
+    return _bars(view, "radius")
 
 
 @styled
-def certified_by_level(findings: Findings, at: View) -> Figure:
-    """%certified against K, for every method, layer and model."""
-    return _bars(findings, at, "level")
+def certified_by_level(view: View) -> Figure:
+    """Draw %certified against K, for every method, layer and model."""
+    return _bars(view, "level")
 
 
-def _bars(findings: Findings, at: View, axis: Axis) -> Figure:
-    note = "Means over the images. Hatched: not measured."
-    sheet = lay_out(findings, at, "image", axis, "%certified", note)
-
-    def draw(axes: Axes, lane: Lane, cell: list[Job], middle: float) -> str:
-        left = 0.0
-        for metric, shade in zip(SHARES, shades(FAMILIES[findings.family(lane.method)]), strict=True):
-            share = findings.mean(cell, metric, at.tau, lane.level)
+def _bars(view: View, axis: Axis) -> Figure:
+    def draw(axes: Axes, lane: Lane, series: list[Job]) -> str:
+        left, colours = 0.0, shades(FAMILIES[view.findings.family(lane.method)])
+        for metric, shade in zip(SHARES, colours, strict=True):
+            share = view.findings.mean(series, metric, view.tau, lane.level)
             if share is None:
                 return "missing"
-            axes.barh(middle, share, thickness(), left=left, color=shade, linewidth=0, gid=f"{lane.method} {metric}")
+            axes.barh(lane.middle, share, _THICK, left=left, color=shade, linewidth=0, gid=f"{lane.method} {metric}")
             left += share
         return ""
 
-    for panel in sheet.panels:
-        panel.axes.set_xlim(0, 100)
-        panel.axes.set_xticks(range(0, 101, 25))
-        panel.axes.tick_params(labelsize=6.5)
-        panel.axes.set_xlabel("% of pixels", fontsize=7)
-        grid_lines(panel.axes)
-        draw_lanes(findings, at, panel, sheet.lanes, "image", draw)
-    _write_bar_key(sheet.page, findings, at)
-    return sheet.page.figure
+    layout = _lay_out(view, "image", axis, "%certified", "Means over the images. Hatched: not measured.")
+    _draw_lanes(layout, "% of pixels", (0, 100), range(0, 101, 25), None, draw)
+    keys = {family: zip(SHARES.values(), shades(FAMILIES[family]), strict=True) for family in view.families}
+    layout.sheet.family_legend({name: patches(key, edgecolor="#999999", linewidth=0.4) for name, key in keys.items()})
+    return layout.sheet.figure
 
 
-def _write_bar_key(page: Sheet, findings: Findings, at: View) -> None:
-    for line, family in enumerate(findings.by_family(at.methods)):
-        names = ("certified 1", "certified 0", "abstains")
-        patches = [
-            Patch(facecolor=shade, edgecolor="#999999", linewidth=0.4, label=name)
-            for shade, name in zip(shades(FAMILIES[family]), names, strict=True)
-        ]
-        page.legend(patches, line, left=1.0)
-        page.name(line, family, FAMILIES[family])
+# ── Boxes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @styled
-def localisation_by_radius(findings: Findings, at: View) -> Figure:
-    """Certified GridPG against R, for every method, layer and model."""
-    return _boxes(findings, at, "radius")
+def localisation_by_radius(view: View) -> Figure:
+    """Draw Certified GridPG against R, for every method, layer and model."""
+    return _boxes(view, "radius")
 
 
 @styled
-def localisation_by_level(findings: Findings, at: View) -> Figure:
-    """Certified GridPG against K, for every method, layer and model."""
-    return _boxes(findings, at, "level")
+def localisation_by_level(view: View) -> Figure:
+    """Draw Certified GridPG against K, for every method, layer and model."""
+    return _boxes(view, "level")
 
 
-def _boxes(findings: Findings, at: View, axis: Axis) -> Figure:
+def _boxes(view: View, axis: Axis) -> Figure:
     note = (
         "Box: quartiles and median over the grids; whiskers: furthest within 1.5 of its length; points: beyond. Where "
         "a grid has no pixel certified 1 its score is undefined and left out: small numbers say how many are defined."
     )
-    sheet = lay_out(findings, at, "grid", axis, "Certified GridPG", note)
+    layout = _lay_out(view, "grid", axis, "Certified GridPG", note)
+    labels = [lane.label for lane in layout.lanes if lane.method == layout.lanes[0].method]
 
-    def draw(axes: Axes, lane: Lane, cell: list[Job], middle: float) -> str:
-        values = findings.values(cell, "certified_grid_pg", at.tau, lane.level)
+    def draw(axes: Axes, lane: Lane, series: list[Job]) -> str:
+        values = view.findings.values(series, "certified_grid_pg", view.tau, lane.level)
         defined = [value for value in values if value is not None]
         if not defined:
             return "undefined" if values else "missing"
-        _draw_box(axes, defined, middle, ramp(FAMILIES[findings.family(lane.method)], len(sheet.labels))[lane.step])
+        colour = ramp(FAMILIES[view.findings.family(lane.method)], len(labels))[lane.step]
+        _draw_box(axes, defined, lane.middle, colour)
         if len(defined) < len(values):
-            axes.text(1.03, middle, f"{len(defined)}/{len(values)}", fontsize=4.8, color=SOFT, va="center")
+            axes.text(1.03, lane.middle, f"{len(defined)}/{len(values)}", fontsize=4.8, color=SOFT, va="center")
         return ""
 
-    baseline = random_baseline(findings.settings.grids.side)
-    for panel in sheet.panels:
-        panel.axes.set_xlim(-0.02, 1.02)
-        panel.axes.set_xticks(np.linspace(0, 1, 5), ["0", "0.25", "0.5", "0.75", "1"])
-        panel.axes.tick_params(labelsize=6.5)
-        panel.axes.set_xlabel("Certified GridPG", fontsize=7)
-        grid_lines(panel.axes)
-        panel.axes.axvline(baseline, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1, gid="baseline")
-        draw_lanes(findings, at, panel, sheet.lanes, "grid", draw)
-    _write_box_key(sheet.page, findings, at, sheet.labels)
-    return sheet.page.figure
+    baseline = random_baseline(view.settings.grids.side)
+    _draw_lanes(layout, "Certified GridPG", (-0.02, 1.02), np.linspace(0, 1, 5).tolist(), baseline, draw)
+    keys = {family: zip(labels, ramp(FAMILIES[family], len(labels)), strict=True) for family in view.families}
+    handles = {family: patches(key, edgecolor=INK, linewidth=0.4) for family, key in keys.items()}
+    next(iter(handles.values())).append(Line2D([], [], label="random baseline", **BASELINE))
+    layout.sheet.family_legend(handles)
+    return layout.sheet.figure
 
 
 def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) -> None:
-    """By hand: how matplotlib's own boxes are laid on their side differs between its versions."""
+    """Draw a box by hand: matplotlib's versions differ in how they lay theirs on the side."""
     (stats,) = boxplot_stats(values)
-    low, high, thick = stats["q1"], stats["q3"], thickness()
-    axes.barh(middle, high - low, thick, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")
+    low, high = stats["q1"], stats["q3"]
+    axes.barh(middle, high - low, _THICK, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")
     ends: dict[str, Any] = {"color": INK, "linewidth": 0.7, "zorder": 2}
     axes.plot([stats["whislo"], low], [middle, middle], gid="whisker", **ends)
     axes.plot([high, stats["whishi"]], [middle, middle], gid="whisker", **ends)
-    median = [stats["med"]] * 2
-    axes.plot(median, [middle - thick / 2, middle + thick / 2], color=INK, linewidth=1.3, zorder=3, gid="median")
+    across = [middle - _THICK / 2, middle + _THICK / 2]
+    axes.plot([stats["med"]] * 2, across, color=INK, linewidth=1.3, zorder=3, gid="median")
     axes.plot(stats["fliers"], [middle] * len(stats["fliers"]), ".", color=INK, markersize=2.2, zorder=2, gid="fliers")
-
-
-def _write_box_key(page: Sheet, findings: Findings, at: View, labels: list[str]) -> None:
-    for row, family in enumerate(findings.by_family(at.methods)):
-        colours = ramp(FAMILIES[family], len(labels))
-        patches: list[Patch | Line2D] = [
-            Patch(facecolor=colour, edgecolor=INK, linewidth=0.4, label=label)
-            for colour, label in zip(colours, labels, strict=True)
-        ]
-        if row == 0:
-            style: dict[str, Any] = {"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
-            patches.append(Line2D([], [], label="random baseline", **style))
-        page.legend(patches, row, left=1.0)
-        page.name(row, family, FAMILIES[family])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -13,25 +13,98 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ..methods import METHODS
 from ..metrics import random_baseline
-from ..study.findings import Findings, MetricAt, UnavailableError, View
+from ..study.findings import MetricAt, UnavailableError, View
 from ..study.job import Job
-from .sheet import FAINT, FAMILIES, INK, LOOKS, SOFT, Sheet, show_missing, styled
-from .titles import caption, layer_title, method_title, model_title, of_model
+from .sheet import BASELINE, FAINT, SOFT, Sheet, open_frame, show_missing, styled
+from .titles import caption, layer_title, method_title, model_title, of_model, require_several
 
 _LEFT, _ACROSS, _DOWN, _TOP, _BELOW = 0.5, 0.55, 0.95, 0.22, 0.72  # inches around panels
+_LETTERS_PER_INCH = 22  # in the note below a panel
 HOLLOW = "Hollow: rests on fewer than all images or grids."
 EXPLAINED = (
     "Dashed: what chance would score. Grids on which nothing is certified 1 have no Certified GridPG and are left out; "
     f"a method without any other is undefined. {HOLLOW} Missing: not measured."
 )
-_LETTERS_PER_INCH = 22  # of the note below a panel
 
 
-def style_of(findings: Findings, method: str) -> dict[str, Any]:
-    """A method's line and marker; a variant has its method's, with the marker half filled."""
-    base = findings.base(method)
-    colour, marker = LOOKS.get(base, (FAMILIES[findings.family(method)], "*"))
+@dataclass(frozen=True)
+class Measure:
+    """A metric on images or grids, with its title and largest value."""
+
+    kind: str
+    metric: str
+    title: str
+    largest: float
+    at_tau: bool = True  # False for measures of the clean map, which know no τ and no K
+
+    def at(self, tau: float, level: float) -> MetricAt:
+        return (self.metric, tau, level) if self.at_tau else (self.metric, None, None)
+
+
+CERTIFIED = Measure("image", "certified", "%certified", 100)
+LOCALISED = Measure("grid", "certified_grid_pg", "Certified GridPG", 1)
+GRID_PG = Measure("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Axes of one model and layer, in a block of panels; a figure has one block or several, one below the other."""
+
+    axes: Axes
+    block: int
+    model: str
+    layer: str
+
+    def series(self, view: View, kind: str) -> dict[str, list[Job]]:
+        """Return the series of each method shown."""
+        return {method: view.series(kind, method, self.layer, model=self.model) for method in view.methods}
+
+
+# ── Layout ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lay_out(
+    view: View, title: str, caption: str, *, blocks: int = 1, room: float = 0.0, **line: Any
+) -> tuple[Sheet, list[Panel]]:
+    """Lay out panels and the legend of all methods below, their lines in the given style.
+
+    Layers are across for one model, else models are across and layers down. `room` is in inches, for longer notes below
+    each panel.
+    """
+    single = len(view.models) == 1
+    rows = [[(model, layer) for model in view.models] for layer in view.layers]
+    rows = [list(chain(*rows))] if single else rows
+    columns = list(map(layer_title, view.layers) if single else map(model_title, view.models))
+    size = 2.9 if len(columns) <= 2 else 2.3 if len(columns) == 3 else 1.75
+    width = _LEFT + len(columns) * size + (len(columns) - 1) * _ACROSS + 0.1
+    down = blocks * len(rows)
+    height = _TOP + down * size + (down - 1) * (_DOWN + room) + _BELOW + room
+    sheet = Sheet(f"{title}{of_model(view)}", width, height, caption, legend_lines=len(view.families))
+    panels = []
+    for row, places in enumerate(rows * blocks):
+        for column, (model, layer) in enumerate(places):
+            axes = sheet.axes(_LEFT + column * (size + _ACROSS), _TOP + row * (size + _DOWN + room), size, size)
+            name = columns[column] if single else f"{columns[column]}, {layer_title(layer)}"
+            axes.set_title(name, fontsize=8, loc="left", pad=5)
+            axes.grid(color=FAINT, linewidth=0.5)
+            axes.set_axisbelow(True)
+            axes.tick_params(labelsize=6.5)
+            open_frame(axes)
+            panels.append(Panel(axes, row // len(rows), model, layer))
+    handles = {
+        family: [Line2D([], [], label=method_title(name), **_style(view, name), **line) for name in methods]
+        for family, methods in view.families.items()
+    }
+    sheet.family_legend(handles)
+    return sheet, panels
+
+
+def _style(view: View, method: str) -> dict[str, Any]:
+    """Return a method's line and marker; a variant has its method's, with the marker half filled."""
+    base = view.findings.base(method)
+    colour, marker = METHODS[base].look
     return {
         "color": colour,
         "marker": marker,
@@ -45,282 +118,172 @@ def style_of(findings: Findings, method: str) -> dict[str, Any]:
     }
 
 
-def drawn_style(findings: Findings, at: View, method: str) -> dict[str, Any]:
-    """`style_of`, larger for the methods drawn first: those that score the same stay visible behind each other."""
-    later = at.methods.index(method) / max(len(at.methods) - 1, 1)
-    sizes = {"markersize": 7.0 - 3.0 * later, "linewidth": 2.1 - 1.1 * later}
-    return {**style_of(findings, method), **sizes, "gid": method}
+def _drawn_style(view: View, method: str) -> dict[str, Any]:
+    """Return `_style`, larger for methods drawn first, so that those with equal scores stay visible."""
+    later = view.methods.index(method) / max(len(view.methods) - 1, 1)
+    return {**_style(view, method), "markersize": 7.0 - 3.0 * later, "linewidth": 2.1 - 1.1 * later, "gid": method}
 
 
-def hollow(style: dict[str, Any]) -> dict[str, Any]:
-    """A style for points that rest on fewer than all scenes; a variant's keeps the line between its halves."""
-    edge = {"markeredgecolor": style["color"], "markeredgewidth": 1.2}
-    return {**style, "markerfacecolor": "white", "markerfacecoloralt": "white", **edge}
+def _hollow(style: dict[str, Any]) -> dict[str, Any]:
+    """Return the style of points that rest on fewer than all scenes; a variant keeps the line between its halves."""
+    white = {"markerfacecolor": "white", "markerfacecoloralt": "white"}
+    return {**style, **white, "markeredgecolor": style["color"], "markeredgewidth": 1.2}
 
 
-def places(at: View) -> tuple[list[list[tuple[str, str]]], list[str], list[str]]:
-    """(model, layer) of each panel by row and column, with titles: layers across for one model, else models across."""
-    layers = [layer_title(layer) for layer in at.layers]
-    if len(at.models) == 1:
-        return [[(at.model, layer) for layer in at.layers]], [""], layers
-    grid = [[(model, layer) for model in at.models] for layer in at.layers]
-    return grid, layers, [model_title(model) for model in at.models]
+def _label(axes: Axes, across: str, up: str) -> None:
+    axes.set_xlabel(across, fontsize=7.5, color=SOFT)
+    axes.set_ylabel(up, fontsize=7.5, color=SOFT)
 
 
-def lay_panels(
-    findings: Findings,
-    at: View,
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    caption: str,
-    *,
-    room: float = 0.0,
-    **line: Any,
-) -> tuple[Sheet, list[list[Axes]]]:
-    """A page of axes by row and column, and the legend of all methods below, their lines in the given style.
-
-    `room` is in inches, for longer notes below each of the axes.
-    """
-    size = 2.9 if len(columns) <= 2 else 2.3 if len(columns) == 3 else 1.75
-    families = findings.by_family(at.methods)
-    width = _LEFT + len(columns) * size + (len(columns) - 1) * _ACROSS + 0.1
-    height = _TOP + len(rows) * size + (len(rows) - 1) * (_DOWN + room) + _BELOW + room
-    page = Sheet(title, width, height, caption, legend_lines=len(families))
-    grid = []
-    for row, name in enumerate(rows):
-        top = _TOP + row * (size + _DOWN + room)
-        grid.append([page.axes(_LEFT + c * (size + _ACROSS), top, size, size) for c in range(len(columns))])
-        for axes, column in zip(grid[-1], columns, strict=True):
-            axes.set_title(", ".join(part for part in (column, name) if part), fontsize=8, loc="left", pad=5)
-            axes.grid(color=FAINT, linewidth=0.5)
-            axes.set_axisbelow(True)
-            axes.tick_params(labelsize=6.5)
-            for side in ("top", "right"):
-                axes.spines[side].set_visible(False)
-    for number, (family, methods) in enumerate(families.items()):
-        handles = [Line2D([], [], label=method_title(name), **style_of(findings, name), **line) for name in methods]
-        page.legend(handles, number, left=1.0)
-        page.name(number, family, FAMILIES[family])
-    return page, grid
+def _draw_baseline(view: View, axes: Axes) -> None:
+    axes.axhline(random_baseline(view.settings.grids.side), zorder=1, gid="baseline", **BASELINE)
 
 
-def note_absent(axes: Axes, absent: dict[str, list[str]], nothing: bool, few: Mapping[str, str] | None = None) -> None:
-    """Say below the axes which methods are not drawn, and why; axes without any method are hatched.
+class _Absent(dict[str, list[str]]):
+    """The methods that a panel does not draw, by the reason."""
 
-    `few` says of methods on how many of all grids they rest.
-    """
-    said = [f"{why}: {', '.join(method_title(name) for name in names)}" for why, names in absent.items() if names]
-    if few:
-        said.append(f"fewer grids: {', '.join(f'{method_title(name)} {share}' for name, share in few.items())}")
-    if nothing:
-        show_missing(axes, "missing" if absent.get("missing") else "undefined", fontsize=8)
-    if said:
-        inches = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
-        text = "\n".join(textwrap.wrap(". ".join(said), int(_LETTERS_PER_INCH * inches)))
-        axes.annotate(
-            text, (0, 0), (0, -31), "axes fraction", textcoords="offset points", fontsize=5.6, color=SOFT, va="top"
-        )
+    def __init__(self) -> None:
+        super().__init__(missing=[], undefined=[])
+
+    def note(self, axes: Axes, methods: int, few: Mapping[str, str] | None = None) -> None:
+        """Name them below the axes, and those that rest on `few` of all grids; hatch axes without any of `methods`."""
+        said = [f"{why}: {', '.join(map(method_title, names))}" for why, names in self.items() if names]
+        if few:
+            said.append(f"fewer grids: {', '.join(f'{method_title(name)} {share}' for name, share in few.items())}")
+        if sum(map(len, self.values())) == methods:
+            show_missing(axes, "missing" if self["missing"] else "undefined", fontsize=8)
+        if said:
+            inches = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
+            text = "\n".join(textwrap.wrap(". ".join(said), int(_LETTERS_PER_INCH * inches)))
+            where: Any = {"xytext": (0, -31), "xycoords": "axes fraction", "textcoords": "offset points"}
+            axes.annotate(text, (0, 0), **where, fontsize=5.6, color=SOFT, va="top")
 
 
-_AGAINST_TAU = {"image": ("certified", "%certified", 100.0), "grid": ("certified_grid_pg", "Certified GridPG", 1.0)}
+# ── Curves ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @styled
-def deletion_curves(findings: Findings, at: View) -> Figure:
-    """Confidence in the explained class while pixels certified 1 are set to zero, from the smallest K up."""
-    findings.require("image")
-    if at.tau not in (taus := findings.settings.deletion_taus):
+def deletion_curves(view: View) -> Figure:
+    """Draw the confidence in the explained class while pixels certified 1 are set to zero, from the smallest K up."""
+    view.findings.require("image")
+    if view.tau not in (taus := view.settings.deletion_taus):
         known = ", ".join(f"{tau:g}" for tau in taus) or "none"
-        raise UnavailableError(f"deletion was not measured at τ = {at.tau:g}, but at {known}: name it in deletion.")
-    levels = sorted(findings.settings.levels)
-    grid, rows, columns = places(at)
+        raise UnavailableError(f"deletion was not measured at τ = {view.tau:g}, but at {known}: name it in deletion.")
+    levels = view.levels[::-1]
     note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation. " + HOLLOW
-    cells = [
-        findings.cell("image", model, method, layer, at)
-        for row in grid
-        for model, layer in row
-        for method in at.methods
-    ]
-    stated = caption(findings, at, cells, level=levels, note=note)
-    page, panels = lay_panels(findings, at, f"Deletion of certified pixels{of_model(at)}", rows, columns, stated)
-
-    measures: list[MetricAt] = [("confidence", at.tau, None)]
-    measures += [("deletion_confidence", at.tau, level) for level in levels]
-
-    for axes, (model, layer) in zip(chain(*panels), chain(*grid), strict=True):
-        cells_here = {method: findings.cell("image", model, method, layer, at) for method in at.methods}
-        _draw_curves(findings, at, axes, range(len(levels) + 1), cells_here, measures)
-        axes.set_xticks(range(len(levels) + 1), ["none", *(f"{level:g}" for level in levels)])
-        axes.set_xlabel("K in %: pixels certified 1 up to it are deleted", fontsize=7, color=SOFT)
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_ylabel("confidence", fontsize=7.5, color=SOFT)
-    return page.figure
+    stated = caption(view, view.all_series("image"), level=levels, note=note)
+    sheet, panels = _lay_out(view, "Deletion of certified pixels", stated)
+    measures: list[MetricAt] = [("confidence", view.tau, None)]
+    measures += [("deletion_confidence", view.tau, level) for level in levels]
+    steps = range(len(measures))
+    for panel in panels:
+        _draw_curves(view, panel.axes, steps, panel.series(view, "image"), measures)
+        panel.axes.set_xticks(steps, ["none", *(f"{level:g}" for level in levels)])
+        panel.axes.set_ylim(-0.02, 1.02)
+        _label(panel.axes, "", "confidence")
+        panel.axes.set_xlabel("K in %: pixels certified 1 up to it are deleted", fontsize=7, color=SOFT)
+    return sheet.figure
 
 
 @styled
-def effect_of_tau(findings: Findings, at: View) -> Figure:
-    """%certified (above) and Certified GridPG (below) against τ."""
-    taus = sorted(findings.settings.tau)
-    if len(taus) < 2:
-        raise UnavailableError(f"the study has one τ ({taus[0]:g}): name more in tau; they cost no sampling.")
-    grid, rows, columns = places(at)
-    kinds = [kind for kind in ("image", "grid") if findings.scenes(kind)]
-    panels_of = [(kind, *place) for kind in kinds for row in grid for place in row]
-    cells = [findings.cell(*panel[:2], method, panel[2], at) for panel in panels_of for method in at.methods]
-    stated = caption(findings, at, cells, tau=taus, note=f"Means over images or grids. {EXPLAINED}")
-    page, panels = lay_panels(findings, at, f"Effect of τ{of_model(at)}", rows * len(kinds), columns, stated)
-    for axes, (kind, model, layer) in zip(chain(*panels), panels_of, strict=True):
-        metric, title, limit = _AGAINST_TAU[kind]
-
-        if kind == "grid":
-            baseline = random_baseline(findings.settings.grids.side)
-            axes.axhline(baseline, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1, gid="baseline")
-        cells_here = {method: findings.cell(kind, model, method, layer, at) for method in at.methods}
-        _draw_curves(findings, at, axes, taus, cells_here, [(metric, tau, at.level) for tau in taus])
+def effect_of_tau(view: View) -> Figure:
+    """Draw %certified (above) and Certified GridPG (below) against τ."""
+    require_several(view, "tau")
+    taus = sorted(view.settings.tau)
+    measures = [measure for measure in (CERTIFIED, LOCALISED) if view.findings.scenes(measure.kind)]
+    series = view.all_series(*(measure.kind for measure in measures))
+    stated = caption(view, series, tau=taus, note=f"Means over images or grids. {EXPLAINED}")
+    sheet, panels = _lay_out(view, "Effect of τ", stated, blocks=len(measures))
+    for panel in panels:
+        axes, measure = panel.axes, measures[panel.block]
+        if measure is LOCALISED:
+            _draw_baseline(view, axes)
+        points = [measure.at(tau, view.level) for tau in taus]
+        _draw_curves(view, axes, taus, panel.series(view, measure.kind), points)
         axes.set_xticks(taus, [f"{tau:g}" for tau in taus])
-        axes.set_xlabel("τ", fontsize=7.5, color=SOFT)
-        axes.set_ylim(-0.02 * limit, 1.02 * limit)
-        axes.set_ylabel(title, fontsize=7.5, color=SOFT)
-    return page.figure
+        axes.set_ylim(-0.02 * measure.largest, 1.02 * measure.largest)
+        _label(axes, "τ", measure.title)
+    return sheet.figure
 
 
 def _draw_curves(
-    findings: Findings,
-    at: View,
-    axes: Axes,
-    x: Sequence[float],
-    cells: dict[str, list[Job]],
-    measures: Sequence[MetricAt],
+    view: View, axes: Axes, x: Sequence[float], series: Mapping[str, list[Job]], measures: Sequence[MetricAt]
 ) -> None:
-    """A line through each method's measures; one without any value is named below, a point without one is left out.
+    """Draw a line through each method's measures; name a method without any value below, leave single gaps out.
 
     Points that rest on fewer than all jobs are hollow: along a line the jobs would otherwise change unseen.
     """
-    absent: dict[str, list[str]] = {"missing": [], "undefined": []}
-    for method, cell in cells.items():
-        heights = [findings.mean(cell, *measure) for measure in measures]
+    findings, absent = view.findings, _Absent()
+    for method, jobs in series.items():
+        heights = [findings.mean(jobs, *measure) for measure in measures]
         if all(height is None for height in heights):
-            absent["undefined" if findings.finished(cell) else "missing"].append(method)
+            absent["undefined" if findings.finished(jobs) else "missing"].append(method)
             continue
-        style, y = drawn_style(findings, at, method), np.array(heights, dtype=float)
-        few = [len(findings.defined(cell, *measure)) < len(cell) for measure in measures]
-        whole = [index for index, one in enumerate(few) if not one]
-        axes.plot(x, y, markevery=whole, zorder=3, clip_on=False, **style)
-        if any(few):
-            open_style = {**hollow(style), "linestyle": "none", "gid": f"{method} hollow"}
-            axes.plot(np.array(x)[few], y[few], zorder=3, clip_on=False, **open_style)
-    axes.set_xlim(min(x) - 0.03 * (max(x) - min(x)), max(x) + 0.03 * (max(x) - min(x)))
-    note_absent(axes, absent, nothing=sum(map(len, absent.values())) == len(cells))
+        style, y = _drawn_style(view, method), np.array(heights, dtype=float)
+        few = np.array([len(findings.defined(jobs, *measure)) < len(jobs) for measure in measures])
+        axes.plot(x, y, markevery=np.flatnonzero(~few).tolist(), zorder=3, clip_on=False, **style)
+        if few.any():
+            points = {**_hollow(style), "linestyle": "none", "gid": f"{method} hollow"}
+            axes.plot(np.array(x)[few], y[few], zorder=3, clip_on=False, **points)
+    margin = 0.03 * (max(x) - min(x))
+    axes.set_xlim(min(x) - margin, max(x) + margin)
+    absent.note(axes, len(series))
 
+
+# ── Scatter plots ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ROOM = 0.25  # inches, for the names of methods that rest on fewer grids
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """One axis: a metric on images or grids, with its limits."""
-
-    kind: str
-    metric: str
-    title: str
-    limit: float
-    at_tau: bool = True  # the clean map's measures know no τ and no K
-
-    def mean(self, findings: Findings, at: View, jobs: list[Job]) -> float | None:
-        return findings.mean(jobs, self.metric, *self._where(at))
-
-    def defined(self, findings: Findings, at: View, cell: list[Job]) -> list[Job]:
-        """The jobs that the mean rests on."""
-        return findings.defined(cell, self.metric, *self._where(at))
-
-    def _where(self, at: View) -> tuple[float | None, float | None]:
-        return (at.tau, at.level) if self.at_tau else (None, None)
-
-    def cell(self, findings: Findings, at: View, model: str, method: str, layer: str) -> list[Job]:
-        return findings.cell(self.kind, model, method, layer, at)
-
-
-@dataclass(frozen=True)
-class _Point:
-    """A method's place, or why it has none; and on how many of all the vertical measure's scenes it rests."""
-
-    across: float | None
-    up: float | None
-    why: str
-    used: int
-    all: int
-
-
-_CERTIFIED = _Axis("image", "certified", "%certified", 100)
-_LOCALISED = _Axis("grid", "certified_grid_pg", "Certified GridPG", 1)
-_GRID_PG = _Axis("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
+@styled
+def tradeoff(view: View) -> Figure:
+    """Draw robustness against localisation: %certified on images, Certified GridPG on grids."""
+    view.findings.require("image")
+    return _scatter(view, "Robustness and localisation", CERTIFIED, LOCALISED)
 
 
 @styled
-def tradeoff(findings: Findings, at: View) -> Figure:
-    """Robustness against localisation: %certified on images, Certified GridPG on grids."""
-    findings.require("image")
-    return _scatter(findings, at, "Robustness and localisation", _CERTIFIED, _LOCALISED, lambda axes: None)
+def grid_pg_scatter(view: View) -> Figure:
+    """Draw GridPG of the clean map against Certified GridPG; above the diagonal certification localises better."""
+    return _scatter(view, "GridPG and Certified GridPG", GRID_PG, LOCALISED)
 
 
-@styled
-def grid_pg_scatter(findings: Findings, at: View) -> Figure:
-    """GridPG of the map without noise against Certified GridPG; above the diagonal certification localises better."""
-
-    def diagonal(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=0.8, zorder=1, gid="diagonal")
-
-    return _scatter(findings, at, "GridPG and Certified GridPG", _GRID_PG, _LOCALISED, diagonal)
-
-
-def _scatter(findings: Findings, at: View, title: str, x: _Axis, y: _Axis, decorate: Callable[[Axes], None]) -> Figure:
-    findings.require("grid")
-    grid, rows, columns = places(at)
-    cells = [
-        measure.cell(findings, at, model, method, layer)
-        for row in grid
-        for model, layer in row
-        for method in at.methods
-        for measure in (x, y)
-    ]
+def _scatter(view: View, title: str, x: Measure, y: Measure) -> Figure:
+    view.findings.require("grid")
     same = "both over the grids on which both are defined" if x.kind == y.kind else "over images or grids"
-    note = f"Means {same}."
-    stated = caption(findings, at, cells, note=f"{note} {EXPLAINED}")
-    page, panels = lay_panels(findings, at, title + of_model(at), rows, columns, stated, room=_ROOM, linestyle="none")
-    baseline = random_baseline(findings.settings.grids.side)
-    for axes, (model, layer) in zip(chain(*panels), chain(*grid), strict=True):
-        decorate(axes)
-        axes.axhline(baseline, color=INK, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1, gid="baseline")
-        absent: dict[str, list[str]] = {"missing": [], "undefined": []}
-        few: dict[str, str] = {}
-        for method in at.methods:
-            point = _point(findings, at, x, y, model, method, layer)
-            if point.across is None or point.up is None:
-                absent[point.why].append(method)
-                continue
-            style = drawn_style(findings, at, method)
-            if point.used < point.all:
-                few[method] = f"{point.used}/{point.all}"
-                style = hollow(style)
-            axes.plot([point.across], [point.up], linestyle="none", zorder=3, clip_on=False, **style)
-        for measure, set_limits, set_ticks, set_label in (
-            (x, axes.set_xlim, axes.set_xticks, axes.set_xlabel),
-            (y, axes.set_ylim, axes.set_yticks, axes.set_ylabel),
-        ):
-            set_limits(-0.03 * measure.limit, 1.03 * measure.limit)
-            set_ticks(np.linspace(0, measure.limit, 5))
-            set_label(measure.title, fontsize=7.5, color=SOFT)
-        note_absent(axes, absent, nothing=sum(map(len, absent.values())) == len(at.methods), few=few)
-    return page.figure
+    stated = caption(view, view.all_series(x.kind, y.kind), note=f"Means {same}. {EXPLAINED}")
+    sheet, panels = _lay_out(view, title, stated, room=_ROOM, linestyle="none")
+    for panel in panels:
+        axes = panel.axes
+        axes.set_xlim(-0.03 * x.largest, 1.03 * x.largest)
+        axes.set_ylim(-0.03 * y.largest, 1.03 * y.largest)
+        axes.set_xticks(np.linspace(0, x.largest, 5))
+        axes.set_yticks(np.linspace(0, y.largest, 5))
+        _label(axes, x.title, y.title)
+        if x.kind == y.kind:
+            axes.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=0.8, zorder=1, gid="diagonal")
+        _draw_baseline(view, axes)
+        _draw_points(view, panel, x, y)
+    return sheet.figure
 
 
-def _point(findings: Findings, at: View, x: _Axis, y: _Axis, model: str, method: str, layer: str) -> _Point:
-    cells = [measure.cell(findings, at, model, method, layer) for measure in (x, y)]
-    under, over = (one.defined(findings, at, cell) for one, cell in zip((x, y), cells, strict=True))
-    if x.kind == y.kind:  # of the same scenes: means over different ones could not be compared
-        both = {job.key for job in under} & {job.key for job in over}
-        under = over = [job for job in over if job.key in both]
-    finished = all(findings.finished(cell) for cell in cells)
-    across, up = x.mean(findings, at, under), y.mean(findings, at, over)
-    return _Point(across, up, "undefined" if finished else "missing", len(over), len(cells[1]))
+def _draw_points(view: View, panel: Panel, x: Measure, y: Measure) -> None:
+    """Draw each method at its means; name those without a place below, and those that rest on fewer grids."""
+    findings, absent, few = view.findings, _Absent(), dict[str, str]()
+    places = [(measure.at(view.tau, view.level), panel.series(view, measure.kind)) for measure in (x, y)]
+    for method in view.methods:
+        series = [of_method[method] for _, of_method in places]
+        under, over = (findings.defined(jobs, *at) for (at, _), jobs in zip(places, series, strict=True))
+        if x.kind == y.kind:  # means over different scenes could not be compared
+            both = {job.key for job in under} & {job.key for job in over}
+            under = over = [job for job in over if job.key in both]
+        across, up = (findings.mean(jobs, *at) for (at, _), jobs in zip(places, (under, over), strict=True))
+        if across is None or up is None:
+            absent["undefined" if all(map(findings.finished, series)) else "missing"].append(method)
+            continue
+        style = _drawn_style(view, method)
+        if len(over) < len(series[1]):
+            few[method] = f"{len(over)}/{len(series[1])}"
+            style = _hollow(style)
+        panel.axes.plot([across], [up], linestyle="none", zorder=3, clip_on=False, **style)
+    absent.note(panel.axes, len(view.methods), few)

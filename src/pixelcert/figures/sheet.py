@@ -1,12 +1,14 @@
-"""Sheet: a figure laid out in inches, its style and its colours."""
+"""Sheet: a figure laid out in inches, with its style, its colours and its file."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from io import BytesIO
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, cast
 
 import matplotlib
 import numpy as np
@@ -18,6 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
+from ..basics.files import write_atomically
+from ..basics.messages import ArgumentError
 from ..plan import ABSTAIN
 
 Colour = tuple[float, float, float]
@@ -36,33 +40,17 @@ ATTRIBUTION = LinearSegmentedColormap.from_list(  # the same, from white
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {"backpropagation": "#1f5fa8", "activation": "#cf5a08", "perturbation": "#8c3a66"}
 )
-LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(  # a colour and a marker
-    {
-        "grad": ("#b3d9f2", "o"),
-        "gb": ("#74b8e8", "s"),
-        "intgrad": ("#3b8fd0", "^"),
-        "ixg": ("#1f5fa8", "v"),
-        "lrp": ("#08306b", "D"),
-        "cam": ("#ffd68a", "o"),
-        "grad_cam": ("#7a2a00", "s"),
-        "grad_cam_pp": ("#c04a00", "P"),
-        "ablation_cam": ("#e8780c", "X"),
-        "layer_cam": ("#f9a83c", "^"),
-        "rise": ("#4c2237", "o"),
-        "occlusion": ("#b55183", "s"),
-    }
-)
 
 
 def level_colours(levels: Sequence[float]) -> dict[float, Colour]:
-    """A colour for label 1 at each level; the smaller K, the darker."""
+    """Return a colour for label 1 at each level, darker for smaller K."""
     descending = sorted(levels, reverse=True)
     shades = np.linspace(0.3, 0.8, len(descending)) if len(descending) > 1 else [0.6]
     return {level: to_rgb(_ONES(float(shade))) for level, shade in zip(descending, shades, strict=True)}
 
 
 def paint_labels(labels: NDArray[np.int8], one: Colour) -> NDArray[np.float64]:
-    """Labels (H, W) as a picture (H, W, 3)."""
+    """Paint labels (H, W) as a picture (H, W, 3)."""
     picture = np.empty((*labels.shape, 3))
     for label, colour in ((1, one), (0, ZERO), (ABSTAIN, ABSTAINED)):
         picture[labels == label] = colour
@@ -72,7 +60,7 @@ def paint_labels(labels: NDArray[np.int8], one: Colour) -> NDArray[np.float64]:
 def paint_overlay(
     overlay: NDArray[np.float32], colours: dict[float, Colour], photo: NDArray[np.uint8] | None
 ) -> NDArray[np.float64]:
-    """The smallest certified level of each pixel, over the photograph in pale grey: (H, W, 3)."""
+    """Paint each pixel's smallest certified level over the photograph in pale grey: (H, W, 3)."""
     picture = np.full((*overlay.shape, 3), 0.93)
     if photo is not None:
         picture[:] = 0.55 + 0.45 * photo.mean(axis=2, keepdims=True) / 255
@@ -83,29 +71,30 @@ def paint_overlay(
 
 
 def tint(colour: str, strength: float) -> Colour:
-    """The colour mixed with white: itself at strength 1, white at 0."""
+    """Mix a colour with white: strength 1 keeps the colour, 0 gives white."""
     red, green, blue = to_rgb(colour)
     return 1 - strength * (1 - red), 1 - strength * (1 - green), 1 - strength * (1 - blue)
 
 
 def shades(colour: str) -> tuple[Colour, Colour, Colour]:
-    """Dark, medium and light, for the shares certified 1, certified 0 and abstained."""
+    """Return dark, medium and light, for the shares certified 1, certified 0 and abstained."""
     return tint(colour, 1.0), tint(colour, 0.45), tint(colour, 0.1)
 
 
 def ramp(colour: str, steps: int) -> list[Colour]:
-    """`steps` colours of one hue, from the colour itself to a light one."""
+    """Return `steps` colours of one hue, from the colour itself to a light one."""
     return [tint(colour, float(strength)) for strength in np.linspace(1.0, 0.35, steps)]
 
 
 def paint_shades(labels: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Labels (H, W) as the paper shades them for AggAtt: 1 black (1.0), 0 white (0.0), an abstained pixel half-way."""
+    """Shade labels (H, W) as the paper does for AggAtt: label 1 is 1.0 (black), 0 is 0.0 (white), abstention is 0.5."""
     return np.select([labels == 1, labels == 0], [1.0, 0.0], 0.5)
 
 
-MARGIN, HEADING, LINE = 0.22, 0.5, 0.155  # inches; a line is one of the caption or the legend
-HATCH = "////"
-_WIDTH_OF_LETTER = 0.0575  # inches, about, of the caption's
+MARGIN, HEADING, LINE = 0.22, 0.5, 0.155  # inches; a line of the caption or the legend
+EDGE: Mapping[str, Any] = MappingProxyType({"edgecolor": "#999999", "linewidth": 0.5})  # around colours of a legend
+BASELINE: Mapping[str, Any] = MappingProxyType({"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2))})
+_WIDTH_OF_LETTER = 0.0575  # inches, roughly, in the caption
 _NARROWEST = 4.6
 
 STYLE: Any = {
@@ -138,7 +127,7 @@ P = ParamSpec("P")
 
 
 def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Run in the figures' own style, whatever the user's matplotlib is set to."""
+    """Make a function draw in the figures' own style, whatever the user's matplotlib is set to."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Figure:
@@ -149,7 +138,7 @@ def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 class Sheet:
-    """A figure of a content's width and height in inches, between its title and a footer of legend and caption."""
+    """A matplotlib page: a title, contents of a given size in inches, then the legend and the caption."""
 
     def __init__(
         self,
@@ -161,46 +150,43 @@ class Sheet:
         legend_lines: int = 0,
         key: Mapping[str, Colour] = MappingProxyType({}),
     ) -> None:
-        """The legend has `legend_lines` to be filled later, or is the `key`, names of colours."""
+        """Lay the page out. The legend is the `key`, names of colours, or `legend_lines` lines to fill later."""
         self.width = max(width, _NARROWEST) + 2 * MARGIN
         lines = _wrap(caption, int((self.width - 2 * MARGIN) / _WIDTH_OF_LETTER))
         packed = _pack(key, self.width - 2 * MARGIN)
-        self._legend_lines, self._caption_lines = legend_lines or len(packed), len(lines)
-        self._footer = MARGIN + (self._caption_lines + self._legend_lines) * LINE + 0.12
-        self.height = HEADING + height + self._footer
+        self._lines_below = len(lines) + (legend_lines or len(packed)) - 1  # below the first of the legend
+        self.height = HEADING + height + (MARGIN + (self._lines_below + 1) * LINE + 0.12)
         self.figure = Figure(figsize=(self.width, self.height))
         self.text(0, -HEADING + 0.17, title, fontsize=10, weight="bold", va="top")
         where = (MARGIN / self.width, 0.12 / self.height)
         self.figure.text(*where, "\n".join(lines), fontsize=6.8, color=SOFT, va="bottom", linespacing=1.45)
         for line, names in enumerate(packed):
-            patches = [Patch(facecolor=key[name], edgecolor="#999999", linewidth=0.5, label=name) for name in names]
-            self.legend(patches, line)
+            self.legend(patches((name, key[name]) for name in names), line)
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes at inches from the content's left and top."""
+        """Add axes at inches from the contents' left and top."""
         bottom = self.height - HEADING - top - height
         box = ((MARGIN + left) / self.width, bottom / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
     def text(self, left: float, top: float, text: str, **style: Any) -> None:
+        """Write at inches from the contents' left and top."""
         x, y = (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
         self.figure.text(x, y, text, **style)
 
     def line(self, left: float, right: float, top: float) -> None:
-        """A thin horizontal rule, under a heading that spans columns."""
-        y = (self.height - HEADING - top) / self.height
-        rule = Rectangle(
-            ((MARGIN + left) / self.width, y), (right - left) / self.width, 0.0, edgecolor="#aaaaaa", linewidth=0.6
-        )
-        self.figure.add_artist(rule)
+        """Draw a thin horizontal rule, under a heading that spans columns."""
+        corner = ((MARGIN + left) / self.width, (self.height - HEADING - top) / self.height)
+        width = (right - left) / self.width
+        self.figure.add_artist(Rectangle(corner, width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
 
-    def legend(self, handles: Sequence[Artist], line: int = 0, left: float = 0.0, **style: Any) -> None:
-        """Handles in one line of the footer, the first line on top."""
-        lines_below = self._caption_lines + self._legend_lines - line - 1
+    def legend(self, handles: Sequence[Artist], line: int = 0, left: float = 0.0) -> None:
+        """Add handles in one line of the legend; line 0 is on top."""
+        bottom = 0.2 + (self._lines_below - line) * LINE
         legend = self.figure.legend(
             handles=list(handles),
             loc="lower left",
-            bbox_to_anchor=((MARGIN + left) / self.width, (0.2 + lines_below * LINE) / self.height),
+            bbox_to_anchor=((MARGIN + left) / self.width, bottom / self.height),
             ncols=max(len(handles), 1),
             borderaxespad=0,
             borderpad=0,
@@ -209,25 +195,31 @@ class Sheet:
             handlelength=1.4,
             fontsize=7,
             frameon=False,
-            **style,
         )
         self.figure.add_artist(legend)
 
-    def name(self, line: int, text: str, colour: str) -> None:
-        """What a line of the legend is about, at its left."""
-        lines_below = self._caption_lines + self._legend_lines - line - 1
-        y = (0.25 + lines_below * LINE) / self.height
-        self.figure.text(MARGIN / self.width, y, text, fontsize=7, weight="bold", color=colour, va="center")
+    def family_legend(self, handles: Mapping[str, Sequence[Artist]]) -> None:
+        """Add a line of handles for each family, behind the family's name."""
+        for line, (family, own) in enumerate(handles.items()):
+            self.legend(own, line, left=1.0)
+            y = (0.25 + (self._lines_below - line) * LINE) / self.height
+            style: dict[str, Any] = {"weight": "bold", "color": FAMILIES[family], "va": "center"}
+            self.figure.text(MARGIN / self.width, y, family, fontsize=7, **style)
+
+
+def patches(colours: Iterable[tuple[str, Colour]], **edge: Any) -> list[Artist]:
+    """Make a legend's patches from names and colours."""
+    return [Patch(facecolor=colour, label=name, **(edge or EDGE)) for name, colour in colours]
 
 
 def _wrap(caption: str, letters: int) -> list[str]:
-    """The caption's lines; what is joined by no-break spaces stays together."""
+    """Break a caption into lines, but not at no-break spaces."""
     lines = [line for text in caption.splitlines() for line in textwrap.wrap(text, letters)]
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def _pack(names: Iterable[str], width: float) -> list[list[str]]:
-    """Names in as many lines as they need, each with its patch."""
+    """Spread names over as many lines as they need, each with room for its patch."""
     lines, room = list[list[str]](), 0.0
     for name in names:
         needed = 0.42 + _WIDTH_OF_LETTER * len(name)
@@ -239,15 +231,60 @@ def _pack(names: Iterable[str], width: float) -> list[list[str]]:
     return lines
 
 
-def show_missing(axes: Axes, why: str, fontsize: float = 6.5) -> None:
-    """Fill axes with a hatch and a word: nothing was measured here, which is not a zero."""
+def frame(axes: Axes, width: float = 0.6) -> None:
+    """Give a picture's axes a faint frame without ticks."""
     axes.set(xticks=[], yticks=[])
-    axes.add_patch(
-        Rectangle((0, 0), 1, 1, transform=axes.transAxes, facecolor=MISSING, edgecolor="#cfcfcf", hatch=HATCH, lw=0)
-    )
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.2, "alpha": 0.85}
-    axes.text(
-        0.5, 0.5, why, transform=axes.transAxes, ha="center", va="center", fontsize=fontsize, color=SOFT, bbox=box
-    )
     for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=0.6)
+        spine.set(color=FAINT, linewidth=width)
+
+
+def open_frame(axes: Axes) -> None:
+    """Leave a chart's axes their left and bottom line."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def hatch(axes: Axes, box: tuple[float, float, float, float], why: str, fontsize: float, pad: float, **at: Any) -> None:
+    """Hatch a box (left, bottom, width, height) and say why: nothing was measured here, which is not a zero."""
+    left, bottom, width, height = box
+    ground: dict[str, Any] = {"facecolor": MISSING, "edgecolor": "#cfcfcf", "hatch": "////", "linewidth": 0}
+    axes.add_patch(Rectangle((left, bottom), width, height, **ground, **at))
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": pad, "alpha": 0.85}
+    middle = (left + width / 2, bottom + height / 2)
+    axes.text(*middle, why, fontsize=fontsize, color=SOFT, ha="center", va="center", bbox=behind, **at)
+
+
+def show_missing(axes: Axes, why: str, fontsize: float = 6.5) -> None:
+    """Fill axes with a hatch and a word."""
+    hatch(axes, (0, 0, 1, 1), why, fontsize, 1.2, transform=axes.transAxes)
+    frame(axes)
+
+
+_METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(  # no dates, and no versions of the writing library
+    {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "svg": {"Date": None}}
+)
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure in one step, in the format that its suffix names. Equal figures make equal files."""
+    kind, data = _kind_of(path), BytesIO()
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "pixelcert"}):
+        figure.savefig(data, format=kind, metadata=cast("dict[str, Any]", _METADATA[kind]))
+    return write_atomically(path, data.getvalue())
+
+
+def plotted(draw: Callable[[], Figure], path: str | Path | None) -> Figure:
+    """Draw a figure, and save it if a path is given; refuse the path before drawing."""
+    if path is not None:
+        _kind_of(path)
+    figure = draw()
+    if path is not None:
+        save(figure, path)
+    return figure
+
+
+def _kind_of(path: str | Path) -> str:
+    kind = Path(path).suffix.removeprefix(".").lower()
+    if kind not in _METADATA:
+        raise ArgumentError(f"path={path} does not name a kind of picture: end it in .png, .pdf or .svg.")
+    return kind

@@ -1,4 +1,4 @@
-"""Mosaic: a page of small pictures in rows and columns, with their headings. Most figures of maps are one."""
+"""Tiles: small pictures in rows and columns with headings. Most figures of maps are such a mosaic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from .sheet import ABSTAINED, FAINT, SOFT, TARGET, ZERO, Colour, Sheet, level_colours, show_missing
+from ..votes import Votes
+from .sheet import ABSTAINED, SOFT, TARGET, ZERO, Colour, Sheet, frame, level_colours, show_missing
 
 _GAP, _GROUP_GAP, _LETTER = 0.05, 0.16, 0.068  # inches; a letter is one of a bold heading
 _TITLE, _GROUP_TITLE = 0.17, 0.21  # heights of the headings of columns and of their groups
@@ -22,19 +23,19 @@ _TITLE, _GROUP_TITLE = 0.17, 0.21  # heights of the headings of columns and of t
 
 @dataclass(frozen=True)
 class Heading:
-    """Of a row or a column. Neighbours of one group stand closer together, under the group's own heading."""
+    """The heading of a row or a column. Neighbours of one group stand close together, under the group's heading."""
 
     title: str
     group: str = ""
-    colour: str = SOFT  # of the group's heading
+    colour: str = SOFT  # for the group's heading
 
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """One picture: (H, W, 3), or (H, W) of shades from 0 (white) to 1 (black); None is drawn as missing."""
+    """One picture: (H, W, 3), or shades (H, W) from 0 (white) to 1 (black); None is drawn as missing."""
 
     picture: NDArray[Any] | None
-    cell: tuple[int, int] | None = None  # (side, number) of the target cell of a grid, which is outlined
+    target: tuple[int, int] | None = None  # a grid's side and the number of its target cell, which is outlined
     why: str = "missing"
     cmap: str | Colormap = "gray_r"
 
@@ -48,68 +49,67 @@ def mosaic(
     key: Mapping[str, Colour],
     size: float,
 ) -> Figure:
-    """A figure of `tiles` by (row, column), `size` inches wide each; places without a tile stay empty."""
+    """Draw `tiles` by (row, column), each `size` inches wide; places without a tile stay empty."""
     lefts, width = _places([column.group for column in columns], size, _LETTER)
     tops, height = _places([row.group for row in rows], size)
     group_width = _LETTER * max((len(row.group) for row in rows), default=0)
     margin = group_width + (0.1 if group_width else 0) + _LETTER * max(len(row.title) for row in rows) + 0.06
     top = _TITLE + (_GROUP_TITLE if any(column.group for column in columns) else 0)
-    page = Sheet(title, margin + width, top + height, caption, key=key)
+    sheet = Sheet(title, margin + width, top + height, caption, key=key)
     for (down, across), tile in tiles.items():
-        draw_tile(page.axes(margin + lefts[across], top + tops[down], size, size), tile)
+        draw_tile(sheet.axes(margin + lefts[across], top + tops[down], size, size), tile)
     for left, column in zip(lefts, columns, strict=True):
-        page.text(margin + left + size / 2, top - 0.06, column.title, fontsize=7, ha="center", va="bottom")
+        sheet.text(margin + left + size / 2, top - 0.06, column.title, fontsize=7, ha="center", va="bottom")
     for start, row in zip(tops, rows, strict=True):
-        page.text(margin - 0.07, top + start + size / 2, row.title, fontsize=7, ha="right", va="center", color=SOFT)
+        sheet.text(margin - 0.07, top + start + size / 2, row.title, fontsize=7, ha="right", va="center", color=SOFT)
     for heading, first, last in _groups(columns):
-        page.text(margin + lefts[first], 0.08, heading.group, fontsize=7.5, weight="bold", color=heading.colour)
-        page.line(margin + lefts[first], margin + lefts[last] + size, 0.115)
+        sheet.text(margin + lefts[first], 0.08, heading.group, fontsize=7.5, weight="bold", color=heading.colour)
+        sheet.line(margin + lefts[first], margin + lefts[last] + size, 0.115)
     for heading, first, last in _groups(rows):
         middle = top + (tops[first] + tops[last] + size) / 2
-        page.text(0, middle, heading.group, fontsize=7.5, weight="bold", color=heading.colour, va="center")
-    return page.figure
+        sheet.text(0, middle, heading.group, fontsize=7.5, weight="bold", color=heading.colour, va="center")
+    return sheet.figure
 
 
 def draw_tile(axes: Axes, tile: Tile) -> None:
-    """A picture without ticks, pixel for pixel where it is enlarged and averaged where it is reduced."""
+    """Draw a picture without ticks: pixel for pixel where it is enlarged, averaged where it is reduced."""
     if tile.picture is None:
         show_missing(axes, tile.why, fontsize=5.5)
         return
     axes.imshow(tile.picture, cmap=tile.cmap, vmin=0, vmax=1, interpolation="antialiased")
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=0.5)
-    if tile.cell is not None:
-        axes.add_patch(target_outline(tile.picture.shape[:2], *tile.cell))
+    frame(axes, 0.5)
+    if tile.target is not None:
+        _outline(axes, tile.picture.shape, *tile.target)
 
 
-def target_outline(shape: tuple[int, ...], side: int, cell: int) -> Rectangle:
-    """The border of one cell of a grid, in pixels."""
+def _outline(axes: Axes, shape: tuple[int, ...], side: int, cell: int) -> None:
+    """Draw the border of one cell of a grid."""
     row, column = divmod(cell, side)
     tall, wide = shape[0] / side, shape[1] / side
     corner = (column * wide - 0.5, row * tall - 0.5)
-    return Rectangle(corner, wide, tall, fill=False, edgecolor=TARGET, linewidth=1.4, clip_on=False, zorder=5)
+    style: dict[str, Any] = {"edgecolor": TARGET, "linewidth": 1.4, "clip_on": False, "zorder": 5}
+    axes.add_patch(Rectangle(corner, wide, tall, fill=False, **style))
 
 
 def key_of_overlays(levels: Sequence[float]) -> dict[str, Colour]:
-    """What the colours of overlays mean."""
+    """Name the colours of overlays."""
     return {f"certified in the top {level} %": colour for level, colour in level_colours(levels).items()}
 
 
 def key_of_maps(levels: Sequence[float]) -> dict[str, Colour]:
-    """What the colours of certified maps mean."""
+    """Name the colours of certified maps."""
     return {**key_of_overlays(levels), "certified outside the top K %": ZERO, "abstains": ABSTAINED}
 
 
-def photo_of(photo: NDArray[np.uint8] | None, size: tuple[int, int]) -> NDArray[Any]:
-    """The photograph, or a pale sheet where votes were saved without it."""
-    return np.full((*size, 3), 245, np.uint8) if photo is None else photo
+def photo_of(votes: Votes) -> NDArray[np.uint8]:
+    """Return the photograph, or a pale picture if the votes were saved without one."""
+    return np.full((*votes.size, 3), 245, np.uint8) if votes.photo is None else votes.photo
 
 
 def _places(groups: Sequence[str], size: float, letter: float = 0.0) -> tuple[list[float], float]:
-    """Where each tile begins, with a wider gap between groups, and where the last one ends.
+    """Return the start of each tile, with a wider gap between groups, and the end of the last one.
 
-    A group takes at least the room of its name, at so many inches a letter.
+    A group takes at least the room of its name, at `letter` inches a letter.
     """
     places, begun, end = list[float](), 0.0, 0.0
     for index, group in enumerate(groups):
@@ -123,10 +123,6 @@ def _places(groups: Sequence[str], size: float, letter: float = 0.0) -> tuple[li
 
 
 def _groups(headings: Sequence[Heading]) -> list[tuple[Heading, int, int]]:
-    """Each named group's heading, first and last index."""
-    found = []
-    for group, members in groupby(enumerate(headings), key=lambda pair: pair[1].group):
-        indices = [index for index, _ in members]
-        if group:
-            found.append((headings[indices[0]], indices[0], indices[-1]))
-    return found
+    """Return each named group's heading, first and last index."""
+    members = [list(pairs) for _, pairs in groupby(enumerate(headings), key=lambda pair: pair[1].group)]
+    return [(pairs[0][1], pairs[0][0], pairs[-1][0]) for pairs in members if pairs[0][1].group]

@@ -1,13 +1,18 @@
-"""Names: how figures spell methods, models and settings, and the caption line that states what a figure shows."""
+"""Titles: how figures spell methods, models and radii, and the caption that states what a figure shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, product
 
 from ..methods import METHODS
 from ..statistics import rounded_down
-from ..study.findings import Findings, View
+from ..study.findings import Findings as Findings
+from ..study.findings import UnavailableError as UnavailableError
+from ..study.findings import View
 from ..study.job import Job
+from .sheet import FAMILIES
+from .tiles import Heading
 
 MODEL_TITLES = {
     "resnet18": "ResNet-18",
@@ -21,7 +26,7 @@ MODEL_TITLES = {
 
 
 def method_title(label: str) -> str:
-    """As the paper spells it; a variant by its own name."""
+    """Spell a method as the paper does; a variant keeps its own name."""
     return METHODS[label].short if label in METHODS else label
 
 
@@ -30,7 +35,8 @@ def model_title(label: str) -> str:
 
 
 def layer_title(layer: str) -> str:
-    """
+    """Spell a layer.
+
     >>> layer_title("final"), layer_title("layer3")
     ('final layer', 'layer3')
     """
@@ -38,7 +44,7 @@ def layer_title(layer: str) -> str:
 
 
 def radius_title(radius: float) -> str:
-    """Rounded down, so that no promise grows by printing it.
+    """Round a radius down, so that no promise grows in print.
 
     >>> radius_title(0.16862)
     'R = 0.168'
@@ -46,51 +52,68 @@ def radius_title(radius: float) -> str:
     return f"R = {rounded_down(radius, 3)}"
 
 
-def of_model(at: View) -> str:
-    """What a title adds where a figure shows one model."""
-    return f", {model_title(at.model)}" if len(at.models) == 1 else ""
+def of_model(view: View) -> str:
+    """Return the end of a title where a figure shows one model."""
+    return f", {model_title(view.model)}" if len(view.models) == 1 else ""
+
+
+def method_headings(view: View, methods: Iterable[str]) -> list[Heading]:
+    """Return a heading for each method, grouped by family."""
+    families = {method: view.findings.family(method) for method in methods}
+    return [Heading(method_title(method), family, FAMILIES[family]) for method, family in families.items()]
+
+
+def require_several(view: View, name: str) -> None:
+    """Refuse a study with only one value of sigma, tau or levels, along which a figure is drawn."""
+    values = getattr(view.settings, name)
+    if len(values) < 2:
+        said = {
+            "sigma": "one σ ({:g}), and R varies with it: name more in sigma.",
+            "tau": "one τ ({:g}): name more in tau; they cost no sampling.",
+            "levels": "one K ({:g} %): name more in levels.",
+        }
+        raise UnavailableError(f"the study has {said[name].format(values[0])}")
 
 
 def caption(
-    findings: Findings,
-    at: View,
-    cells: Iterable[Sequence[Job]],
+    view: View,
+    series: Iterable[Sequence[Job]],
     *,
     sigma: Sequence[float] = (),
     tau: Sequence[float] = (),
     level: Sequence[float] = (),
-    scenes: str | None = None,
+    scenes: str = "",
     note: str = "",
 ) -> str:
-    """One line that states the settings: the setting's own σ, τ and K unless a figure shows several.
+    """State the settings in one line: the view's own σ, τ and K unless a figure shows several.
 
-    `cells` are all that the figure shows; models, radii and the number of scenes are read from them.
+    `series` are all that the figure shows; models, radii and the number of scenes are read from them.
     """
-    shown = [list(cell) for cell in cells]
-    jobs = [job for cell in shown for job in cell]
-    sigmas, taus, levels = sigma or (at.sigma,), tau or (at.tau,), level or (at.level,)
-    radii = [findings.radius(jobs, one, another) for one in sigmas for another in taus]
+    series = list(series)
+    jobs = list(chain(*series))
+    sigmas, taus, levels = sigma or (view.sigma,), tau or (view.tau,), level or (view.level,)
+    radii = sorted(view.findings.radius(jobs, *pair) for pair in product(sigmas, taus))
     facts = [
         ", ".join(dict.fromkeys(model_title(job.model.label) for job in jobs)),
         f"σ = {_list(sigmas)}",
-        f"n = {at.n}",
+        f"n = {view.n}",
         f"τ = {_list(taus)}",
-        f"R = {', '.join(rounded_down(one, 3) for one in sorted(radii))}",
+        f"R = {', '.join(rounded_down(radius, 3) for radius in radii)}",
         f"K = {_list(levels)} %",
-        *_out_of_reach(findings, at, jobs, taus),
-        f"α = {findings.settings.alpha:g} ({findings.correction(at)})",
-        f"{at.preset} preset",
-        scenes or _count(findings, shown),
+        *_out_of_reach(view, {job.size for job in jobs}, taus),
+        f"α = {view.settings.alpha:g} ({view.correction})",
+        f"{view.preset} preset",
+        scenes or ", ".join(filter(None, (_count(view, series, kind) for kind in ("image", "grid")))),
     ]
     stated = "   ".join(fact.replace(" ", "\N{NO-BREAK SPACE}") for fact in facts if fact)  # a fact stays in one line
     return f"{stated}\n{note}" if note else stated
 
 
-def _out_of_reach(findings: Findings, at: View, jobs: Sequence[Job], taus: Iterable[float]) -> list[str]:
-    """Which τ the setting's n cannot reach, and the n that would: all of it abstains, which is not a measurement."""
+def _out_of_reach(view: View, sizes: set[int], taus: Iterable[float]) -> list[str]:
+    """Name each τ that n cannot reach, where everything abstains, and the n that would reach it."""
     said = []
     for tau in taus:
-        needed = {size: findings.fewest_samples(at, tau, size) for size in sorted({job.size for job in jobs})}
+        needed = {size: view.fewest_samples(tau, size) for size in sorted(sizes)}
         if short := {size: fewest for size, fewest in needed.items() if fewest is not None}:
             where = "" if len(short) == len(needed) else f" at {', '.join(f'{size} × {size}' for size in short)} pixels"
             said.append(f"τ = {tau:g} out of reach{where}: n ≥ {max(short.values())}")
@@ -101,15 +124,13 @@ def _list(numbers: Iterable[float]) -> str:
     return ", ".join(f"{number:g}" for number in numbers)
 
 
-def _count(findings: Findings, cells: Sequence[Sequence[Job]]) -> str:
-    """How many images and grids stand behind each value; a range where some are not finished."""
-    found = []
-    for kind in ("image", "grid"):
-        of_kind = [cell for cell in cells if cell and cell[0].scene.kind == kind]
-        if of_kind:
-            planned = max(len(cell) for cell in of_kind)
-            finished = sorted({findings.finished(cell) for cell in of_kind})
-            few = "" if finished == [planned] else f"{finished[0]} to " if len(finished) > 1 else f"{finished[0]} of "
-            some = f"{few}{finished[-1]} of {planned}" if len(finished) > 1 else f"{few}{planned}"
-            found.append(f"{some} {kind}{'s' if planned != 1 else ''}")
-    return ", ".join(found)
+def _count(view: View, series: Iterable[Sequence[Job]], kind: str) -> str:
+    """Count the images or grids behind each value; a range where some are not finished."""
+    of_kind = [jobs for jobs in series if jobs and jobs[0].scene.kind == kind]
+    if not of_kind:
+        return ""
+    planned = max(map(len, of_kind))
+    finished = [view.findings.finished(jobs) for jobs in of_kind]
+    least, most = min(finished), max(finished)
+    some = f"{planned}" if least == most == planned else f"{most} of {planned}"
+    return f"{'' if least == most else f'{least} to '}{some} {kind}{'s' if planned != 1 else ''}"

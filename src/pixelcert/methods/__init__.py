@@ -1,4 +1,4 @@
-"""Attribution methods, one idea per file. A new one is a subclass of `Method` and a line in `METHODS`."""
+"""Attribution methods, one idea per file. A new one is a subclass of `Method` and a name in `METHODS`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from .lrp import LRP
 from .occlusion import Occlusion
 from .rise import RISE
 
-_BACKPROPAGATION = (Grad, GuidedBackprop, IntegratedGradients, InputXGradient, LRP)
-_ACTIVATION = (CAM, GradCAM, GradCAMPlusPlus, AblationCAM, LayerCAM)
-_PERTURBATION = (RISE, Occlusion)
-
-METHODS: Mapping[str, type[Method]] = MappingProxyType(
-    {kind.name: kind for kind in (*_BACKPROPAGATION, *_ACTIVATION, *_PERTURBATION)}
+_KINDS: tuple[type[Method], ...] = (  # family by family
+    *(Grad, GuidedBackprop, IntegratedGradients, InputXGradient, LRP),
+    *(CAM, GradCAM, GradCAMPlusPlus, AblationCAM, LayerCAM),
+    *(RISE, Occlusion),
 )
+METHODS: Mapping[str, type[Method]] = MappingProxyType({kind.name: kind for kind in _KINDS})
 
 
 def method(name: str, model: Classifier, layer: str | None = None, **params: Any) -> Method:

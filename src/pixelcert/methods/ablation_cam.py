@@ -1,4 +1,4 @@
-"""Ablation-CAM: activation maps weighted by how far the logit falls without them."""
+"""Ablation-CAM: activation maps, weighted by the fall of the logit without them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..basics.machine import images_per_batch
 from ..explainer import Explanation
+from ..models.inspection import any_image
 from ..models.splitting import feature_maps
-from .base import Method
+from .base import Formula, Method
 from .gradient import target_logits
 
 
@@ -19,14 +20,15 @@ from .gradient import target_logits
 class AblationCAM(Method):
     """ReLU(Σ_c w_c A_c), with w_c = (y - y_c) / y: the target's logit y, and y_c with channel c set to zero.
 
-    In a transformer the channel is set to zero in the patches, and the class token is left alone. A logit below zero
-    turns all weights around, as the definition has it; one of exactly zero counts as one.
+    In a transformer the channel is set to zero in the patches, and the class token is left alone. A negative logit
+    changes the sign of all weights, as in the definition; a logit of exactly zero counts as one.
     """
 
     name = "ablation_cam"
     title = "Ablation-CAM"
     short = "Ablation-CAM"
     family = "activation"
+    look = ("#e8780c", "X")
     layers = ("final", "input", "*")
     cost = "1 forward, 1 run of the head per channel; 1 forward before a linear head"
     citation = "Desai, Ramaswamy, 2020"
@@ -35,22 +37,26 @@ class AblationCAM(Method):
 
     @property
     def passes(self) -> int:
-        return 1 if self.model.linear_head(self.layer) else 1 + self._channels
+        return 1 if self.linear_head else 1 + self._channels
 
     @cached_property
     @torch.no_grad()
     def _channels(self) -> int:
-        """Of the maps at the layer, by trying."""
-        side, device = self.model.size, self.model.device
-        blank = torch.zeros(1, self.model.channels, side, side, device=device)
-        return feature_maps(self.model.split(self.layer).features(blank), blank).shape[1]
+        """The number of maps at the layer, by a trial."""
+        image = any_image(self.model)
+        return feature_maps(self.model.split(self.layer).features(image), image).shape[1]
+
+    @property
+    def formula(self) -> Formula:
+        """The fall to first order; exact before a linear head."""
+        return _weighted_by_falls
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
         maps = feature_maps(features, images)
-        if linear := self.model.linear_head(self.layer):
+        if linear := self.linear_head:
             logits = linear.logits(features)
             drops = linear.weight[targets] * maps.mean(dim=(2, 3), dtype=linear.weight.dtype)
         else:
@@ -62,7 +68,7 @@ class AblationCAM(Method):
         return Explanation(combined.relu() if self.relu else combined, logits)
 
     def _ablated(self, features: Tensor, maps: Tensor, targets: Tensor) -> Tensor:
-        """The targets' logits without each channel of the maps: (B, C)."""
+        """Return the targets' logits without each channel of the maps: (B, C)."""
         _, head = self.model.split(self.layer)
         batch, channels = maps.shape[:2]
         step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
@@ -80,3 +86,7 @@ class AblationCAM(Method):
             logits = head(ablated.flatten(0, 1))
             scores.append(target_logits(logits, targets.repeat_interleave(len(chosen))).view(batch, -1))
         return torch.cat(scores, dim=1)
+
+
+def _weighted_by_falls(features: Tensor, slopes: Tensor) -> Tensor:
+    return ((slopes * features).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)

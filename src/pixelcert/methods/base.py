@@ -1,34 +1,44 @@
-"""Method: what every attribution method has. Configured once, with a model, a layer and parameters; called often."""
+"""Method: the base of the attribution methods. Made once, with a model, a layer and parameters; called often."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from ..basics.messages import ArgumentError
 from ..explainer import Explainer, Tuning
 from ..models import Classifier
+from ..models.heads import LinearHead, linear_head
 from ..models.variants import tuned
+
+Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes ∂ logit / ∂ A (B, C, h, w) → maps (B, h, w)
+
+_NEAR = 2  # pixels; for Guided Backprop and LRP on ResNet-18, most of the slope of a pixel's vote is within
 
 
 @dataclass(frozen=True)
 class Method(Explainer):
-    """Base of the attribution methods: an explainer of `model` at `layer`.
+    """An explainer of `model` at `layer`.
 
-    A subclass says what it is in the class variables, declares its parameters as dataclass fields with defaults, and
+    A subclass describes itself in the class variables, declares its parameters as dataclass fields with defaults, and
     defines `explain`.
     """
 
     title: ClassVar[str]
     short: ClassVar[str]  # as the paper spells it
     family: ClassVar[str]  # backpropagation, activation or perturbation
+    look: ClassVar[tuple[str, str]]  # colour and marker in charts
     layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
     cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
+    meanings: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of defaults that do not speak for themselves
+    guided: ClassVar[bool] = False  # its ReLUs pass back only positive gradients
     batch_independent = True
     tunable = True
     fusable = True
@@ -47,14 +57,14 @@ class Method(Explainer):
         self.model.split(self.layer)  # refuses a layer that the model does not have
 
     def require(self, sound: bool, parameter: str, remedy: str) -> None:
-        """Refuse a parameter's value, for subclasses that check theirs in `__post_init__`."""
+        """Refuse a parameter's value; for subclasses that check theirs in `__post_init__`."""
         if not sound:
             raise ArgumentError(f"{self.name}: {parameter}={getattr(self, parameter)} makes no sense: {remedy}.")
 
     def tuned(self, tuning: Tuning) -> Method:
-        """Return the same method on a copy of its model that was made for speed; see `pixelcert.models.variants`."""
+        """Return the same method on a copy of its model made for speed; see `pixelcert.models.variants`."""
         dtype, compiled = torch.bfloat16 if tuning.precision == "bfloat16" else None, tuning.compile is True
-        fused = self.fusable and not compiled and self.model.device.type == "cuda"
+        fused = not self._why_not_fused(compiled)
         model = tuned(self.model, dtype, layer=self.layer, compiled=compiled, fused=fused)
         if (known := self._tuned.get((dtype, compiled))) is None or known.model is not model:
             known = self._tuned[dtype, compiled] = replace(self, model=model)
@@ -65,8 +75,58 @@ class Method(Explainer):
         return {}
 
     @property
+    def place(self) -> str:
+        """The layer at which the network is split."""
+        return self.layer
+
+    @property
+    def linear_head(self) -> LinearHead | None:
+        """The head behind the layer, if it is only average pooling and one linear layer: then it need not be run."""
+        return linear_head(self.model, self.layer)
+
+    @property
+    def surgery(self) -> dict[str, str]:
+        """The steps of surgery on the network so far, or why they were not done."""
+        done = {name: str(step) for name, step in self.model.surgery(self.place).items() if self.tries(name)}
+        if self.model.is_copy and not self.model.fused:
+            done["fused"] = f"no ({self._why_not_fused(self.model.compiled)})"
+        return done
+
+    def tries(self, step: str) -> bool:
+        """Return True if a step of surgery is one that this method asks for, and not only others at its layer."""
+        return "crops" not in step
+
+    def _why_not_fused(self, compiled: bool) -> str:
+        if compiled:
+            return "compiled instead"
+        if not self.fusable:
+            return f"{self.name} changes the network as it runs"
+        return "" if self.model.device.type == "cuda" else "not an NVIDIA GPU"
+
+    @property
     def bears_bfloat16(self) -> bool:
         return True
+
+    # ── For attacks, which differentiate a formula in place of the method ─────────────────────────────────────────────
+
+    @property
+    def reach(self) -> int | None:
+        return _NEAR if self.layer == "input" else None
+
+    @property
+    def formula(self) -> Formula | None:
+        """A formula for maps that rank pixels as this method does; None without one."""
+        return None
+
+    def points(self, count: int) -> list[tuple[float, float]]:
+        """Return points and weights on the way from zero to the features, where the formula's slopes are taken."""
+        return [(1.0, 1.0)]
+
+    def covers(self, side: int) -> tuple[int, int]:
+        """Return side and stride of the windows that share one value, on maps of so many pixels a side."""
+        return 1, 1
+
+    # ── Parameters ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
     def parameters(cls) -> dict[str, Any]:

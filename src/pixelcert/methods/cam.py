@@ -1,28 +1,30 @@
-"""CAM: the class's own weights, laid over the activation maps."""
+"""CAM: activation maps, weighted by the class's own weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ..basics.messages import ModelError
 from ..explainer import Explanation
+from ..models.heads import linear_layers
 from ..models.splitting import feature_maps
-from .base import Method
+from .base import Formula, Method
+from .gradient import weighted
 
 
 @dataclass(frozen=True)
 class CAM(Method):
     """Σ_c w_c A_c, with w the class's weights in the linear layer.
 
-    - Where average pooling and one linear layer follow the layer, this is the definition: w is that layer's row.
-    - Where several linear layers follow (VGG), w is the product of their matrices, the activations between them left
-      out, averaged over the positions that each channel has in it.
+    - If average pooling and one linear layer follow the layer, this is the definition: w is that layer's row.
+    - If several linear layers follow (VGG), w is the product of their matrices without the activations between them,
+      averaged over the positions that each channel has in it.
     - In torchvision's vision transformers, A are the patch tokens behind the last normalisation, whatever layer is
-      called final, and w the head's row: what the head would answer to each patch in place of the class token.
+      called final, and w is the head's row: the map is the head's answer to each patch in place of the class token.
     - At the input, A is the normalised image, and w is pulled back through the first convolution: class weights are
       averaged down to its number of output channels, and its kernels over space.
     """
@@ -31,21 +33,36 @@ class CAM(Method):
     title = "CAM"
     short = "CAM"
     family = "activation"
+    look = ("#ffd68a", "o")
     layers = ("final", "input")
     cost = "1 forward"
     citation = "Zhou et al., 2016"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self._linear_layers():
-            raise ModelError(
-                f"{self.model.name} has more than pooling and linear layers behind {self.model.final!r}, so CAM has no "
-                f"weights for it: use grad_cam."
-            )
+        if isinstance(why := linear_layers(self.model, self._last), str):
+            where = f"{self.model.name} has no weights for CAM behind {self.model.final!r}"
+            raise ModelError(f"{where} ({why}): use grad_cam.")
+
+    @property
+    def formula(self) -> Formula | None:
+        return weighted if self.linear_head else None
+
+    @property
+    def place(self) -> str:
+        """The layer whose maps are weighted: in a transformer behind the final normalisation, before the head."""
+        return self._last if self.layer == "final" else self.layer
+
+    def tries(self, step: str) -> bool:
+        return super().tries(step) and step != "head"
+
+    @property
+    def _last(self) -> str:
+        return "encoder.ln" if "encoder.ln" in dict(self.model.net.named_modules()) else "final"
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        body, head = self.model.split(self._layer)
+        body, head = self.model.split(self.place)
         features = body(images)
         maps = feature_maps(features, images)
         weights = self._class_weights(targets)
@@ -55,21 +72,10 @@ class CAM(Method):
             weights = weights.view(len(weights), maps.shape[1], -1).mean(dim=2)
         return Explanation((weights[:, :, None, None] * maps).sum(dim=1), head(features))
 
-    @property
-    def _layer(self) -> str:
-        """Where the maps are: in a transformer behind the final normalisation, whose class token the head reads."""
-        return "encoder.ln" if self.layer == "final" and self._is_transformer else self.layer
-
-    @property
-    def _is_transformer(self) -> bool:
-        return "encoder.ln" in dict(self.model.net.named_modules())
-
-    def _linear_layers(self) -> list[nn.Linear]:
-        return self.model.linear_layers("encoder.ln" if self._is_transformer else "final")
-
     def _class_weights(self, targets: Tensor) -> Tensor:
-        """The targets' rows of the product of the linear layers behind the maps: (B, inputs)."""
-        layers = self._linear_layers()
+        """Return the targets' rows of the product of the linear layers behind the maps: (B, inputs)."""
+        layers = linear_layers(self.model, self._last)
+        assert not isinstance(layers, str), "the model's head does not change"
         weights = layers[-1].weight[targets]
         for layer in reversed(layers[:-1]):
             weights = weights @ layer.weight.to(weights)
@@ -78,6 +84,6 @@ class CAM(Method):
     def _through_first_convolution(self, weights: Tensor) -> Tensor:
         first = self.model.first_convolution
         if first is None:
-            raise ModelError(f"{self.model.name} has no convolution, through which CAM would reach the input.")
+            raise ModelError(f"{self.model.name} has no convolution for CAM to reach the input: use layer='final'.")
         kernels = first.mean(dim=(2, 3))  # (out channels, in channels)
         return F.adaptive_avg_pool1d(weights[:, None], kernels.shape[0])[:, 0] @ kernels

@@ -10,35 +10,39 @@ import torch
 from torch import Tensor
 
 from ..explainer import Explanation, sum_channels
-from ..models.splitting import feature_maps
 from ..models.variants import EveryReLU
-from .base import Method
-from .gradient import layer_gradient
+from .base import Formula, Method
+from .gradient import explain_by, magnitude
 
 
 @dataclass(frozen=True)
 class GuidedBackprop(Method):
-    """|∂ logit / ∂ A| with every ReLU passing only positive gradients back, summed over the channels.
+    """|∂ logit / ∂ A|, summed over the channels, where every ReLU passes back only positive gradients.
 
-    Activations other than ReLU and ReLU6, `clamp` among them, keep their own gradients, so it is Gradient on networks
-    without them (ViT).
+    Activations other than ReLU and ReLU6 (`clamp` too) keep their own gradients, so on networks without ReLUs (ViT) it
+    is the same as Gradient.
     """
 
     name = "gb"
     title = "Guided Backprop"
     short = "GB"
     family = "backpropagation"
+    look = ("#74b8e8", "s")
     layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
     fusable = False
     compilable = False
+    guided = True
+
+    @property
+    def formula(self) -> Formula:
+        return magnitude
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        linear = self.model.linear_head(self.layer)  # has no ReLU behind the layer
+        linear = self.linear_head  # has no ReLU behind the layer
         with nullcontext() if linear else EveryReLU(_Guided.apply):
-            _, gradient, logits = layer_gradient(self.model, self.layer, images, targets)
-        return Explanation(sum_channels(feature_maps(gradient, images).abs()), logits)
+            return explain_by(lambda _, slopes: sum_channels(slopes.abs()), self, images, targets)
 
 
 class _Guided(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""LRP: the target's logit handed down from layer to layer, each sharing it among its inputs by a rule."""
+"""LRP: the target's logit handed down from layer to layer; each layer shares it among its inputs by a rule."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..basics.messages import ModelError
 from ..explainer import Explanation
 from ..models.folding import Folding, fold_batch_norms
 from ..models.heads import LinearHead
-from ..models.inspection import close
+from ..models.inspection import Tolerance, agree
 from ..models.splitting import feature_maps
-from .base import Method
-from .gradient import target_logits, widen
+from .base import Formula, Method
+from .gradient import product, target_logits, widen
 from .lrp_rules import Box, Rules
 
 
@@ -46,6 +46,7 @@ class LRP(Method):
     title = "LRP"
     short = "LRP"
     family = "backpropagation"
+    look = ("#08306b", "D")
     layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
@@ -58,11 +59,16 @@ class LRP(Method):
         super().__post_init__()
         self.require(0 < self.epsilon < math.inf, "epsilon", "use a number above 0, to keep denominators from it")
 
+    @property
+    def formula(self) -> Formula | None:
+        """Elsewhere the product ranks pixels in another order."""
+        return product if self.linear_head else None
+
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)
         with torch.no_grad():
             activations = features(images)
-            if (linear := self.model.linear_head(self.layer)) is not None:
+            if (linear := self.linear_head) is not None:
                 return self._explain_linear(linear, activations, targets)
         box = (
             [self.model.normalise(torch.full_like(images, bound)) for bound in (0, 1)] if self.layer == "input" else []
@@ -78,7 +84,7 @@ class LRP(Method):
         return Explanation(feature_maps(torch.stack(shares).sum(dim=0), images).sum(dim=1), logits.detach())
 
     def _explain_linear(self, head: LinearHead, activations: Tensor, targets: Tensor) -> Explanation:
-        """Average pooling and one ε-rule, in closed form."""
+        """Explain average pooling and one ε-rule in closed form."""
         logits = head.logits(activations)
         chosen = target_logits(logits, targets)
         kept = chosen / (chosen + torch.copysign(chosen.new_full((), self.epsilon), chosen))
@@ -88,19 +94,15 @@ class LRP(Method):
 
     @tf32(allowed=False)
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
-        """The head with its batch norms folded, under which it must still answer the same."""
+        """Fold the head's batch norms; refuse a head that answers otherwise then: the rules do not see how it works."""
         folding, expected = fold_batch_norms(head, activation)
         with Rules(self.epsilon, folding):
             logits = head(activation.detach().requires_grad_()).detach()
-        _check_values(logits, expected, 1e-2 if torch.finfo(activation.dtype).bits > 16 else 5e-2)
+        half = torch.finfo(activation.dtype).bits <= 16
+        if not agree(logits, expected, Tolerance.ROUNDED if half else Tolerance.REWRITTEN):
+            raise ModelError(
+                "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
+                "convolutions: use another method, a network whose weights do not depend on the image, or "
+                "precision='float32' where the network rounds roughly."
+            )
         return folding
-
-
-def _check_values(logits: Tensor, expected: Tensor, share: float) -> None:
-    """The rules are about gradients; a network that answers otherwise under them is built in a way they do not see."""
-    if not close(logits, expected, share):
-        raise ModelError(
-            "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
-            "convolutions: use another method, a network whose weights do not depend on the image, or "
-            "precision='float32' where the network rounds roughly."
-        )

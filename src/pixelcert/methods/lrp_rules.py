@@ -1,8 +1,8 @@
 """The rules of Layer-wise Relevance Propagation, as gradients.
 
-With R = x · ∂ for every tensor x of a network, a rule that shares R_y among the inputs of a layer y(x) in proportion to
-their part in z(x) is the gradient of z · y/z, y/z held constant. `Rules` gives every function of a network its own
-value and that gradient, and one backward pass through the network is all of LRP.
+Let R = x · ∂ for every tensor x of a network. A rule shares R_y among the inputs of a layer y(x) in proportion to their
+part in z(x): that is the gradient of z · y/z with y/z held constant. `Rules` gives every function of a network its own
+value and that gradient; then one backward pass through the network is all of LRP.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from torch.overrides import TorchFunctionMode
 from ..basics.messages import ModelError
 from ..models.folding import Folding
 
-STABILISER = 1e-6  # where a rule has no ε of its own: zennit's value
+STABILISER = 1e-6  # for rules without an ε of their own: zennit's value
 
-# y = x · c element by element, c held constant: all relevance passes. ReLU, its leaky kin, sums, means, maxima and
-# reshapes need no entry, because their gradient does the same; softmax keeps its gradient too.
+# y = x · c element by element, with c held constant: all relevance passes. ReLU and its leaky forms, sums, means,
+# maxima and reshapes need no entry, because their gradient does the same; softmax keeps its gradient too.
 _PASSING = (
     "gelu silu mish hardswish hardsigmoid sigmoid tanh elu selu celu softplus softsign relu6 hardtanh clamp clip "
     "rms_norm normalize"
 )
 _PRODUCTS = "mul multiply rmul matmul rmatmul bmm einsum"
 _QUOTIENTS = "div divide true_divide truediv"
-# What is known to be at least 0 after them: their own answers, or the answers to inputs that are.
+# Functions whose answers are at least 0: always, or if their inputs are.
 _NONNEGATIVE = ("relu", "relu6", "sigmoid", "hardsigmoid", "softmax")
 _STAYS_NONNEGATIVE = (
     "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "mean", "cat", "flatten", "reshape",
@@ -50,19 +50,21 @@ class Box(NamedTuple):
 
 
 class Rules(TorchFunctionMode):
-    """While it is active, functions have the gradients that LRP asks for. Made for one run of a network.
+    """A block in which functions have the gradients that LRP asks for. Made for one run of a network.
 
     Args:
         epsilon: of the ε-rule, for linear layers.
         folding: batch norms to merge into their convolutions.
-        box: for a run that begins with pixels, to explain the convolution that takes them by the z^B-rule.
+        box: the pixels and their bounds, for a run that begins with pixels: their convolution has the z^B-rule.
     """
 
     def __init__(self, epsilon: float, folding: Folding, box: Box | None = None) -> None:
         super().__init__()
         self._epsilon, self._folding = epsilon, folding
         self._boxes = {} if box is None else {id(box.pixels): box}
-        self._nonnegative: dict[int, Tensor] = {}  # by id, and kept alive: an id is a tensor's own only as it lives
+        self._nonnegative: dict[
+            int, Tensor
+        ] = {}  # by id, and kept alive, because an id is a tensor's own only as long as it lives
         self._rules: dict[str, Callable[..., Any]] = {
             "conv2d": self._convolution,
             "batch_norm": self._batch_norm,
@@ -78,13 +80,13 @@ class Rules(TorchFunctionMode):
 
     def __exit__(self, *stopped: Any) -> None:
         super().__exit__(*stopped)  # type: ignore[no-untyped-call]
-        self._boxes.clear()  # the rules refer to themselves, and would keep these until Python looks for such rings
+        self._boxes.clear()  # the rules refer to themselves and would keep these until Python's collector runs
         self._nonnegative.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         args = (kwargs.pop("input"), *args) if "input" in kwargs else args
-        # Parameters become constants, so that what requires a gradient is what depends on the explained layer.
+        # Parameters become constants, so that only tensors that depend on the explained layer require a gradient.
         args, kwargs = _replace(args, _constant), {key: _replace(value, _constant) for key, value in kwargs.items()}
         depending = [x for x in _tensors((*args, *kwargs.values())) if x.requires_grad]
         name = getattr(func, "__name__", "")
@@ -104,7 +106,7 @@ class Rules(TorchFunctionMode):
         return output
 
     def _follow_sign(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
-        """Remember which activations cannot be negative: the z⁺-rule is half the work there, and to look would wait."""
+        """Remember the activations that cannot be negative: there the z⁺-rule is half the work. Looking would wait."""
         given = [id(x) in self._nonnegative for x in _tensors((*args, *kwargs.values()))]
         if args and isinstance(args[0], Tensor) and (output is None or output is args[0]):  # it worked in place
             changed = args[0].untyped_storage().data_ptr()
@@ -115,7 +117,7 @@ class Rules(TorchFunctionMode):
             self._nonnegative[id(output)] = output
 
     def _follow_box(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
-        """What is done to the pixels on their way to the first convolution, such as padding, is done to their box."""
+        """Do to the pixels' box what is done to the pixels before the first convolution, such as padding."""
         if isinstance(output, Tensor):
             low = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].low if id(x) in self._boxes else x)
             high = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].high if id(x) in self._boxes else x)
@@ -124,7 +126,7 @@ class Rules(TorchFunctionMode):
     def _convolution(
         self, func: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None = None, *options: Any, **named: Any
     ) -> Tensor:
-        """z⁺: in proportion to a⁺w⁺ + a⁻w⁻. z^B: in proportion to aw - low·w⁺ - high·w⁻."""
+        """Share by z⁺, in proportion to a⁺w⁺ + a⁻w⁻, or by z^B, in proportion to aw - low·w⁺ - high·w⁻."""
 
         def convolve(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
             output: Tensor = func(x, w, b, *options, **named)
@@ -135,7 +137,7 @@ class Rules(TorchFunctionMode):
         with torch.no_grad():
             y = convolve(inputs, weight, bias)
         if box := self._boxes.get(id(inputs)):
-            if inputs.shape[1] == weight.shape[1]:  # one convolution of all channels side by side, where none are apart
+            if inputs.shape[1] == weight.shape[1]:  # without groups: one convolution of all channels
                 terms, weights = torch.cat([inputs, *box[1:]], dim=1), torch.cat([weight, -positive, -negative], dim=1)
                 return _share(convolve(terms, weights), y)
             return _share(convolve(inputs, weight) - convolve(box.low, positive) - convolve(box.high, negative), y)
@@ -191,7 +193,7 @@ class Rules(TorchFunctionMode):
 
 
 class _Carry(torch.autograd.Function):
-    """The value y with the gradient of z · factor."""
+    """A function with the value y and the gradient of z · factor."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, y: Tensor, factor: Tensor) -> Tensor:
@@ -210,13 +212,13 @@ def _carry(z: Tensor, y: Tensor, factor: Tensor) -> Tensor:
 
 
 def _share(z: Tensor, y: Tensor, epsilon: float = STABILISER) -> Tensor:
-    """y, its relevance shared in proportion to the terms of z: R_i = z_i R_y / (z + ε sign(z))."""
+    """Return y with its relevance shared in proportion to the terms of z: R_i = z_i R_y / (z + ε sign(z))."""
     whole = z.detach()
     return _carry(z, y, y.detach() / (whole + torch.copysign(whole.new_full((), epsilon), whole)))
 
 
 def _scale(x: Tensor, factor: float) -> Tensor:
-    """x, with only so much of its relevance."""
+    """Return x with only this factor of its relevance."""
     return _carry(x, x, x.new_full((), factor)) if x.requires_grad and factor != 1 else x
 
 
@@ -227,19 +229,19 @@ def _pass_on(func: Any, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def _product(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Equal shares for all factors that depend on the explained layer."""
+    """Give equal shares to all factors that depend on the explained layer."""
     factors = sum(x.requires_grad for x in _tensors((*args, *kwargs.values())))
     share = 1 / max(1, factors)
     return _apply(func, args, kwargs, lambda x: _scale(x, share))
 
 
 def _quotient(func: Any, dividend: Any, other: Any, **kwargs: Any) -> Any:
-    """All for the dividend: a divisor that depends on the input normalises."""
+    """Give everything to the dividend: a divisor that depends on the input normalises."""
     return func(dividend, other.detach() if isinstance(other, Tensor) else other, **kwargs)
 
 
 def _cannot_be_negative(name: str, args: Any, kwargs: Any, given: bool) -> bool:
-    """Whether a function's answer is at least 0, where all tensors `given` to it are, or not. In doubt it is not."""
+    """Return True if a function's answer is known to be at least 0; `given` says whether its tensors are."""
     if name in ("hardtanh", "clamp"):
         bound = kwargs.get("min_val", kwargs.get("min", args[1] if len(args) > 1 else None))
         return isinstance(bound, (int, float)) and bound >= 0
@@ -259,7 +261,7 @@ def _layer_norm(
     eps: float = 1e-5,
     *cudnn: bool,
 ) -> Tensor:
-    """The mean is subtracted as a linear map, the division is by a constant."""
+    """Subtract the mean as a linear map, and divide by a constant."""
     dims = tuple(range(-len(normalized_shape), 0))
     centred = inputs - inputs.mean(dim=dims, keepdim=True)
     y = centred * (centred.detach().square().mean(dim=dims, keepdim=True) + eps).rsqrt()
@@ -268,7 +270,7 @@ def _layer_norm(
 
 
 def _attention(func: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Half to the values and half to the attention; of that, by the softmax's gradient, half to queries and to keys."""
+    """Give half to the values; by softmax's gradient, a quarter each to queries and keys."""
     attends, compares = query.requires_grad or key.requires_grad, query.requires_grad and key.requires_grad
     share = (0.5 if value.requires_grad else 1.0) * (0.5 if compares else 1.0)
     value = _scale(value, 0.5 if attends else 1.0)
@@ -289,7 +291,7 @@ def _constant(value: Tensor) -> Tensor:
 
 
 def _replace(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with `change` applied to the tensors in it."""
+    """Return `value` with `change` applied to the tensors in it."""
     if isinstance(value, Tensor):
         return change(value)
     return type(value)(_replace(item, change) for item in value) if type(value) in (tuple, list) else value

@@ -1,11 +1,13 @@
-"""Occlusion: how far the logit falls when a window is covered."""
+"""Occlusion: the fall of the logit when a window is covered, with the first layers run on crops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import ceil
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,10 +16,10 @@ from torch import Tensor
 from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models import Classifier
-from ..models.cropping import LocalParts, Reach
+from ..models.cropping import LocalParts, Reach, local_parts
 from ..models.splitting import feature_maps
-from .base import Method
-from .gradient import target_logits, widen
+from .base import Formula, Method
+from .gradient import product, target_logits, widen
 from .rise import masked_logits
 
 
@@ -25,21 +27,25 @@ from .rise import masked_logits
 class Occlusion(Method):
     """The fall of the target's logit, averaged over the windows that cover each position.
 
-    A window is set to zero in the layer's own space. Its side and stride are 16 and 8 at the input, 5 and 2 at other
-    layers, unless given.
+    A window is set to zero in the layer's own space. By default its side and stride are 16 and 8 at the input, 5 and 2
+    at other layers.
     """
 
     name = "occlusion"
     title = "Occlusion"
     short = "Occlusion"
     family = "perturbation"
+    look = ("#b55183", "s")
     layers = ("input", "final", "*")
     cost = "1 forward per window (729 at 224 × 224), the first layers on crops, and 1 more; 1 before a linear head"
     citation = "Zeiler, Fergus, 2014"
+    meanings = MappingProxyType(
+        {"window": "16 at the input, 5 at other layers", "stride": "8 at the input, 2 at other layers"}
+    )
     compilable = False
 
-    window: int = 0  # 0: 16 at the input, 5 elsewhere
-    stride: int = 0  # 0: 8 at the input, 2 elsewhere
+    window: int = 0  # 0: the layer's own, as in `meanings`
+    stride: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,31 +55,59 @@ class Occlusion(Method):
 
     @property
     def passes(self) -> int:
-        if self.model.linear_head(self.layer):
+        if self.linear_head:
             return 1
         return self._windows(self.model.size) ** 2 if self.layer == "input" else 16
+
+    @property
+    def reach(self) -> None:
+        """None: a window holds many pixels."""
+
+    @property
+    def formula(self) -> Formula | None:
+        """The fall to first order; behind other heads this ranks pixels in another order."""
+        return product if self.linear_head else None
+
+    def covers(self, side: int) -> tuple[int, int]:
+        return min(side, self._window()), self._stride()
+
+    @property
+    def surgery(self) -> dict[str, str]:
+        return {**super().surgery, **self._uncropped}
+
+    def tries(self, step: str) -> bool:
+        return True
+
+    @cached_property
+    def _uncropped(self) -> dict[str, str]:
+        """Sizes of maps at which no crop is worth it, as steps of surgery."""
+        return {}
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         body, head = self.model.split(self.layer)
         features = body(images)
         height, width = feature_maps(features, images).shape[2:]
-        linear = self.model.linear_head(self.layer)
+        linear = self.linear_head
         logits = linear.logits(features) if linear else head(features)
         rows, columns = self._spans(height), self._spans(width)
-        hidden = hidden_logits(self.model, self.layer, features, (height, width), rows, columns)
+        local = LocalParts((), head) if linear else local_parts(self.model, self.layer)
+        stages = _stages(local, features, rows, columns)
+        if local.parts and not stages:
+            self._uncropped[f"crops at {height} × {width}"] = "no (they would hold most of the map)"
+        hidden = hidden_logits(self.model, self.layer, features, (height, width), rows, columns, stages)
         scores = torch.cat([target_logits(some, targets) for some in hidden], dim=1)
         falls = widen(target_logits(logits, targets)[:, None] - scores).view(-1, len(rows), len(columns))
-        down, across = covers(rows, height, falls.device).to(falls), covers(columns, width, falls.device).to(falls)
+        down, across = _held(rows, height, falls.device).to(falls), _held(columns, width, falls.device).to(falls)
         covered = down.sum(dim=0)[:, None] * across.sum(dim=0)[None]
         return Explanation(down.T @ falls @ across / covered, logits)
 
     def _windows(self, side: int) -> int:
-        """How many windows lie along one side."""
+        """Return the number of windows along one side."""
         return max(0, ceil((side - self._window()) / self._stride())) + 1
 
     def _spans(self, side: int) -> list[tuple[int, int]]:
-        """The first and the last place of each window along one side. The last window is cut at the edge."""
+        """Return the first and the last place of each window along one side. The last window is cut at the edge."""
         begins = range(0, self._windows(side) * self._stride(), self._stride())
         return [(begin, min(begin + self._window(), side) - 1) for begin in begins]
 
@@ -86,23 +120,28 @@ class Occlusion(Method):
 
 Spans = list[tuple[int, int]]  # of places along one side of a map: the first and the last of each
 
-_SMALL = 0.5  # the share of a map up to which it is quicker to run a crop of it
+_SMALL = 0.5  # the share of a map up to which a crop is quicker to run
 
 
 def hidden_logits(
-    model: Classifier, layer: str, features: Tensor, size: tuple[int, int], rows: Spans, columns: Spans
+    model: Classifier,
+    layer: str,
+    features: Tensor,
+    size: tuple[int, int],
+    rows: Spans,
+    columns: Spans,
+    stages: list[_Stage],
 ) -> Iterator[Tensor]:
-    """Logits (B, m, classes) of the features with one window set to zero each, row by row of windows, in chunks.
+    """Yield logits (B, m, classes) of the features with one window set to zero each, row by row of windows, in chunks.
 
-    `size` is the height and width of the features as maps.
+    `size` is the height and width of the features as maps. Without stages the head runs on whole features.
     """
     device, wide = features.device, torch.promote_types(features.dtype, torch.float32)
-    down, across = _for_each_window(covers(rows, size[0], device), covers(columns, size[1], device))
+    down, across = _for_each_window(_held(rows, size[0], device), _held(columns, size[1], device))
 
     def masks(start: int, stop: int) -> Tensor:
         return 1 - (down[start:stop, :, None] & across[start:stop, None, :]).to(wide)
 
-    stages = [] if model.linear_head(layer) else _stages(model.local_parts(layer), features, rows, columns)
     if not stages:
         yield from (logits for _, logits in masked_logits(model, layer, features, len(down), masks))
         return
@@ -113,7 +152,7 @@ def hidden_logits(
 
 
 def _run(stages: list[_Stage], down: Tensor, across: Tensor, windows: slice) -> Tensor:
-    """From stage to stage goes the change alone; around it nothing is hidden."""
+    """Run the stages one after the other; only the change goes from stage to stage, around it nothing is hidden."""
     crop = stages[0].crop
     hidden = down.gather(1, crop.down[windows])[:, :, None] & across.gather(1, crop.across[windows])[:, None, :]
     inputs = stages[0].inputs(windows).masked_fill_(hidden[..., None], 0)
@@ -124,8 +163,8 @@ def _run(stages: list[_Stage], down: Tensor, across: Tensor, windows: slice) -> 
     return stages[-1].answer(inputs)
 
 
-def covers(spans: Spans, places: int, device: torch.device) -> Tensor:
-    """Which places each of them holds: (spans, places)."""
+def _held(spans: Spans, places: int, device: torch.device) -> Tensor:
+    """Return True for the places that each span holds: (spans, places)."""
     first, last = torch.tensor(spans, device=device).T[:, :, None]
     place = torch.arange(places, device=device)
     covered: Tensor = (place >= first) & (place <= last)
@@ -133,60 +172,60 @@ def covers(spans: Spans, places: int, device: torch.device) -> Tensor:
 
 
 def _for_each_window(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """What holds of each row and of each column of windows, for each window, row by row."""
+    """Repeat the values of each row and of each column of windows for each window, row by row."""
     return rows.repeat_interleave(len(columns), dim=0), columns.repeat(len(rows), 1)
 
 
 class _Squares(NamedTuple):
-    """Squares of a map, all of one size, one for each window: the places they hold."""
+    """Squares of a map, all of one size, one for each window, as the places that they hold."""
 
     down: Tensor  # (windows, height)
     across: Tensor  # (windows, width)
 
     @classmethod
     def of(cls, rows: Spans, columns: Spans, device: torch.device) -> _Squares:
-        """From the spans of each row and of each column of windows, of one length each."""
+        """Make squares from the spans of each row and of each column of windows; each set has one length."""
         rows_of, columns_of = (
             torch.tensor([range(first, last + 1) for first, last in spans], device=device) for spans in (rows, columns)
         )
         return cls(*_for_each_window(rows_of, columns_of))
 
     def places(self, windows: slice) -> tuple[Any, ...]:
-        """The index of some windows' squares in maps (B, m, h, w, C), one map for each window."""
+        """Return the index of some windows' squares in maps (B, m, h, w, C), one map for each window."""
         down, across = self.down[windows], self.across[windows]
         each = torch.arange(len(down), device=down.device)
         return slice(None), each[:, None, None], down[:, :, None], across[:, None, :]
 
     def seen_from(self, other: _Squares, stride: int = 1) -> _Squares:
-        """The same, counted from where other squares begin, on a map `stride` times as fine."""
+        """Return the same squares, counted from where other squares begin, on a map `stride` times as fine."""
         return _Squares(self.down - other.down[:, :1] // stride, self.across - other.across[:, :1] // stride)
 
 
 class _Stage(NamedTuple):
-    """A part of the network, made for windows. Maps are (B, m, h, w, C) here: one for each image and window."""
+    """A part of the network, run for windows. Its maps are (B, m, h, w, C), one for each image and window."""
 
     run: Callable[..., Tensor]
-    layout: torch.memory_format  # that it takes
-    unchanged: Tensor  # what it takes with nothing hidden: (B, h, w, C)
-    crop: _Squares  # what it runs on
-    incoming: _Squares  # where in the crop the change lies that the stage before made
-    outgoing: _Squares  # where in its answer to the crop its own change lies
+    layout: torch.memory_format  # of its input
+    unchanged: Tensor  # its input with nothing hidden: (B, h, w, C)
+    crop: _Squares  # the part of its input that it runs on
+    incoming: _Squares  # the change made by the stage before, in the crop
+    outgoing: _Squares  # its own change, in its answer to the crop
 
     def inputs(self, windows: slice) -> Tensor:
-        """The crops with nothing hidden."""
+        """Return the crops with nothing hidden."""
         down, across = self.crop.down[windows], self.crop.across[windows]
         if (down.shape[1], across.shape[1]) == self.unchanged.shape[1:3]:
             return self.unchanged[:, None].repeat_interleave(len(down), dim=1)
         return self.unchanged[:, down[:, :, None], across[:, None, :]]
 
     def answer(self, inputs: Tensor) -> Tensor:
-        """Maps, or logits (B, m, classes)."""
+        """Return maps, or logits (B, m, classes)."""
         answer = self.run(inputs.flatten(0, 1).movedim(-1, 1).contiguous(memory_format=self.layout))
         return answer.unflatten(0, inputs.shape[:2]).movedim(2, -1)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> list[_Stage]:
-    """The local parts that are worth it, and last all that comes behind them; nothing where none is."""
+    """Return stages for the local parts that are worth it and one for the rest; [] if none is worth it."""
     stages: list[_Stage] = []
     device, change = features.device, None
     layout = torch.contiguous_format if features.is_contiguous() else torch.channels_last
@@ -212,10 +251,10 @@ def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) ->
 
 
 def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:
-    """What a part must run on when places change, and what then changes in its answer: spans of one length each.
+    """Return the crops that a part must run on when places change, and the changed places of its answer.
 
-    A crop begins and ends at multiples of the stride. Where it ends inside the map, no place of the answer that is
-    asked for depends on what lies beyond; where it ends with the map, both are padded alike.
+    Both are spans of one length each. A crop begins and ends at multiples of the stride. If it ends inside the map, no
+    place of the answer that is asked for depends on anything beyond; if it ends with the map, both are padded alike.
     """
     answered = places // reach.stride
     spans = [(max(first, 0), min(last, answered - 1)) for first, last in (reach.changed(*span) for span in changed)]
@@ -227,7 +266,7 @@ def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:
 
 
 def _of_one_length(spans: Spans, places: int) -> Spans:
-    """Spans that hold these, as long as the longest, among so many places."""
+    """Lengthen spans to the longest of them, among so many places."""
     length = max(1, *(last - first + 1 for first, last in spans))
     begins = [min(first, places - length) for first, _ in spans]
     return [(begin, begin + length - 1) for begin in begins]

@@ -1,4 +1,4 @@
-"""RISE: random masks, weighted by what the model still sees through them."""
+"""RISE: random masks, weighted by the class's probability under each mask."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch.nn import functional as F
 from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models import Classifier
+from ..models.heads import linear_head
 from ..models.splitting import feature_maps
-from .base import Method
-from .gradient import target_logits, widen
+from .base import Formula, Method
+from .gradient import product, target_logits, widen
 
 Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, h, w)
 
@@ -23,14 +24,13 @@ Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the l
 def masked_logits(
     model: Classifier, layer: str, features: Tensor, count: int, masks: Masks
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Masks (m, h, w), and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
+    """Yield masks (m, h, w), and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
 
-    Masks × images share batches, as many as fill the device. Before a linear head no head is run: logits are one
-    product of masks and evidence.
+    Masks × images share batches, as many as fill the device. A linear head is not run: its logits are one product of
+    masks and evidence.
     """
     _, head = model.split(layer)
-    linear = model.linear_head(layer)
-    batch = len(features)
+    linear, batch = linear_head(model, layer), len(features)
     if linear:
         evidence = linear.evidence(features).flatten(2).transpose(1, 2)  # (B, h·w, classes)
         bias = 0 if linear.layer.bias is None else linear.layer.bias
@@ -47,7 +47,7 @@ def masked_logits(
 
 
 def _apply(features: Tensor, masks: Tensor) -> Tensor:
-    """Features of every image under every mask: (B·m, …). A transformer's class token is never masked."""
+    """Return the features of every image under every mask (B·m, …). A transformer's class token is never masked."""
     if features.ndim == 4:
         return (features[:, None] * masks[None, :, None]).flatten(0, 1)
     flat = masks.flatten(1)
@@ -61,7 +61,7 @@ class RISE(Method):
     """Σ_m p(target | A · mask_m) · mask_m / (masks · probability).
 
     Masks are grids of `cells` × `cells` that are on with `probability`, upsampled bilinearly to one cell more than the
-    layer's maps and shifted at random by up to one cell. They are a function of `mask_seed` alone, the same for every
+    layer's maps and shifted at random by up to one cell. They depend only on `mask_seed` and are the same for every
     image, so the explainer is deterministic.
     """
 
@@ -69,6 +69,7 @@ class RISE(Method):
     title = "RISE"
     short = "RISE"
     family = "perturbation"
+    look = ("#4c2237", "o")
     layers = ("input", "final", "*")
     cost = "1 forward per mask and 1 more; 1 forward before a linear head"
     citation = "Petsiuk, Das, Saenko, 2018"
@@ -87,7 +88,19 @@ class RISE(Method):
 
     @property
     def passes(self) -> int:
-        return 1 if self.model.linear_head(self.layer) else self.masks
+        return 1 if self.linear_head else self.masks
+
+    @property
+    def reach(self) -> None:
+        """None: a mask's cell holds many pixels."""
+
+    @property
+    def formula(self) -> Formula | None:
+        """The map to first order; behind other heads this ranks pixels in another order."""
+        return product if self.linear_head else None
+
+    def covers(self, side: int) -> tuple[int, int]:
+        return -(-side // self.cells), 1
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
@@ -101,18 +114,17 @@ class RISE(Method):
 
         for chunk, some in masked_logits(self.model, self.layer, features, self.masks, masks):
             total.addmm_(target_logits(some.softmax(dim=2), targets).to(total.dtype), chunk.flatten(1))
-        linear = self.model.linear_head(self.layer)
-        logits = linear.logits(features) if linear else head(features)
+        logits = self.linear_head.logits(features) if self.linear_head else head(features)
         return Explanation(total.view(-1, height, width) / (self.masks * self.probability), logits)
 
     def masks_of(self, height: int, width: int, start: int = 0, stop: int | None = None) -> Tensor:
-        """Masks number `start` … `stop` - 1, made from their small grids: (m, height, width), on the model's device."""
+        """Make masks number `start` … `stop` - 1 from their small grids: (m, height, width), on the model's device."""
         grids, shifts = (values[start:stop] for values in self._grids_on(self.model.device))
         rows, columns = (self._interpolation(side, shifts[:, axis]) for axis, side in enumerate((height, width)))
         return rows @ grids @ columns.transpose(1, 2)
 
     def _grids_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """On and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
+        """Return on and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
         if device not in self._grids:
             generator = torch.Generator().manual_seed(self.mask_seed)
             grids = torch.rand(self.masks, self.cells, self.cells, generator=generator) < self.probability
@@ -125,7 +137,7 @@ class RISE(Method):
         return {}
 
     def _interpolation(self, side: int, shifts: Tensor) -> Tensor:
-        """The weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""
+        """Return the weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""
         cell = -(-side // self.cells)
         start = (shifts * cell).long()
         positions = start[:, None] + torch.arange(side, device=shifts.device)
@@ -134,6 +146,6 @@ class RISE(Method):
 
 @lru_cache(8)
 def _upsampling(cells: int, size: int, device: torch.device) -> Tensor:
-    """The weight of every cell at every position, along one more cell of `size` positions than there are."""
+    """Return the weight of every cell at every position, along one more cell of `size` positions than there are."""
     upsampled = F.interpolate(torch.eye(cells)[None], size=(cells + 1) * size, mode="linear")
     return upsampled[0].T.to(device)

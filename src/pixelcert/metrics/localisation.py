@@ -1,7 +1,7 @@
-"""The grid pointing game: how much of a map falls into the one cell of a grid of images that shows the target.
+"""Localisation: the grid pointing game, which asks how much of a map falls into the grid cell that shows the target.
 
-A grid has m × m cells of equal size, numbered from 0 row by row. All scores are ratios in [0, 1]; evidence spread
-evenly scores 1/m².
+A grid has m × m cells of equal size, numbered from 0 row by row. All scores are ratios in [0, 1]; evenly spread
+evidence scores 1/m².
 """
 
 from __future__ import annotations
@@ -15,34 +15,32 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..basics.messages import ArgumentError
+from ..basics.messages import ArgumentError, check_whole
 from ..plan import ABSTAIN
 from .robustness import check_labels
 
 
 class Interval(NamedTuple):
-    """The smallest and the largest value that a ratio can take; both NaN where it can take none."""
+    """The smallest and the largest value that a ratio can take; both are NaN where it is undefined."""
 
     low: float
     high: float
 
 
 def cell_mask(height: int, width: int, m: int, cell: int) -> NDArray[np.bool_]:
-    """The pixels of one cell of an m × m grid: (height, width).
+    """Return the pixels of one cell of an m × m grid: (height, width).
 
     >>> cell_mask(2, 4, m=2, cell=1).astype(int)
     array([[0, 0, 1, 1],
            [0, 0, 0, 0]])
     """
-    m = _check_cells(m)
+    m = check_whole("m", m, 1, example=2)
     if height < 1 or width < 1 or height % m or width % m:
         raise ArgumentError(
             f"m={m} does not divide a grid of {height} × {width} pixels into equal cells: cut or pad both sides to "
             f"multiples of {m}."
         )
-    if not isinstance(cell, (int, np.integer)) or not 0 <= cell < m * m:
-        raise ArgumentError(f"cell={cell!r} is not in a grid of {m} × {m}: use a whole number from 0 to {m * m - 1}.")
-    row, column = divmod(int(cell), m)
+    row, column = divmod(check_whole("cell", cell, 0, m * m - 1, example=0), m)
     tall, wide = height // m, width // m
     mask = np.zeros((height, width), dtype=np.bool_)
     mask[row * tall : (row + 1) * tall, column * wide : (column + 1) * wide] = True
@@ -50,10 +48,10 @@ def cell_mask(height: int, width: int, m: int, cell: int) -> NDArray[np.bool_]:
 
 
 def grid_pg(attribution: ArrayLike, m: int, cell: int) -> float:
-    """GridPG: the share of the positive attributions (H, W) that lies in the cell (the paper's eq. gridpg).
+    """Return GridPG: the share of the positive attributions (H, W) that lies in the cell (the paper's eq. gridpg).
 
-    NaN where nothing is positive. A map with values that are NaN or infinite is refused: a ratio over the others would
-    pass for a measured score.
+    The score is NaN where nothing is positive. A map with NaN or infinite values is refused, because a ratio over the
+    other values would look like a measured score.
 
     >>> grid_pg([[3.0, -5.0], [1.0, 0.0]], m=2, cell=0)
     0.75
@@ -66,32 +64,30 @@ def grid_pg(attribution: ArrayLike, m: int, cell: int) -> float:
     height, width = values.shape
     mask = cell_mask(height, width, m, cell)
     positive = values.clip(min=0)
-    positive /= positive.max() or 1.0  # the scale cancels, and the sums of huge values stay finite
+    positive /= positive.max() or 1.0  # the scale cancels, and sums of huge values stay finite
     return _ratio(float(positive[mask].sum()), float(positive[~mask].sum()), math.nan)
 
 
 def certified_grid_pg(labels: ArrayLike, m: int, cell: int, *, undefined: float = math.nan) -> float:
-    """Certified GridPG: the share of the pixels certified 1 that lies in the cell (the paper's eq. certified-pg).
+    """Return certified GridPG: the share of pixels certified 1 that lies in the cell (the paper's eq. certified-pg).
 
-    `undefined` is the answer where no pixel is certified 1; the paper's convention is 0.
+    `undefined` is the score where no pixel is certified 1; the paper's convention is 0.
 
-    The paper says that this value holds within the radius. It does not: at another image of the ball pixels may
-    abstain that are certified here, or the reverse. What holds there is `certified_interval`.
+    The paper says that this value holds within the radius. It does not: at another image of the ball, certified pixels
+    may abstain and abstaining pixels may be certified. `certified_interval` holds there.
 
     >>> certified_grid_pg([[1, 1], [1, -1]], m=2, cell=0)
     0.3333333333333333
     """
-    mask, labels = _cell_of(labels, m, cell)
-    ones = labels == 1
-    return _ratio(int((ones & mask).sum()), int((ones & ~mask).sum()), undefined)
+    return _ratio(*_count(labels, 1, m, cell), undefined)
 
 
 def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
-    """All that the localisation of the majority labels can be within the radius.
+    """Return the bounds of the majority labels' localisation within the radius.
 
     Anywhere in the ball, pixels certified 1 keep the majority label 1 and pixels certified 0 do not get it, while
-    every abstained pixel may have it or not. With A certified ones and U abstained pixels, in the cell and out of it,
-    the share of majority ones in the cell is then between A_in / (A_in + A_out + U_out) and
+    every abstained pixel may have it or not. Count A certified ones and U abstained pixels, in the cell and out of it.
+    The share of majority ones in the cell is then between A_in / (A_in + A_out + U_out) and
     (A_in + U_in) / (A_in + U_in + A_out), with the certificate's confidence, wherever there are majority ones at all.
     If there can be none, both ends are NaN.
 
@@ -100,47 +96,40 @@ def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
     >>> certified_interval([[-1, 0], [0, 0]], m=2, cell=0)
     Interval(low=1.0, high=1.0)
     """
-    mask, labels = _cell_of(labels, m, cell)
-    ones, undecided = labels == 1, labels == ABSTAIN
-    a_in, a_out = int((ones & mask).sum()), int((ones & ~mask).sum())
-    u_in, u_out = int((undecided & mask).sum()), int((undecided & ~mask).sum())
-    # Where an end would read 0 / 0, ones are possible on one side of the cell's border alone: all in, or all out.
+    (a_in, a_out), (u_in, u_out) = _count(labels, 1, m, cell), _count(labels, ABSTAIN, m, cell)
+    # Where an end would be 0 / 0, ones are possible only on one side of the cell's border: all in, or all out.
     low = _ratio(a_in, a_out + u_out, 1.0 if u_in else math.nan)
     high = _ratio(a_in + u_in, a_out, 0.0 if u_out else math.nan)
     return Interval(low, high)
 
 
 def random_baseline(m: int) -> float:
-    """What evidence without any localisation scores on a grid of m × m cells.
+    """Return the score of evidence without any localisation on a grid of m × m cells.
 
     >>> random_baseline(2)
     0.25
     """
-    return 1 / _check_cells(m) ** 2
+    return 1 / check_whole("m", m, 1, example=2) ** 2
 
 
-def _cell_of(labels: ArrayLike, m: int, cell: int) -> tuple[NDArray[np.bool_], NDArray[np.integer]]:
+def _count(labels: ArrayLike, label: int, m: int, cell: int) -> tuple[int, int]:
+    """Count the pixels with one label in the cell and out of it."""
     labels = check_labels(labels)
     height, width = labels.shape
-    return cell_mask(height, width, m, cell), labels
+    found, mask = labels == label, cell_mask(height, width, m, cell)
+    return int((found & mask).sum()), int((found & ~mask).sum())
 
 
 def _ratio(inside: float, outside: float, empty: float) -> float:
-    """inside / (inside + outside): never above 1, which two sums of floats in different orders could be."""
+    """Return inside / (inside + outside), which never exceeds 1 as a quotient of two separate sums could."""
     return inside / (inside + outside) if inside + outside > 0 else empty
-
-
-def _check_cells(m: int) -> int:
-    if not isinstance(m, (int, np.integer)) or m < 1:
-        raise ArgumentError(f"m={m!r} is not a number of cells per side: use a whole number such as 2.")
-    return int(m)
 
 
 EDGES: tuple[float, ...] = (0, 2, 5, 50, 95, 98, 100)  # percent of the grids, from the best
 
 
 def agg_att_bins(scores: ArrayLike, edges: Sequence[float] = EDGES) -> tuple[NDArray[np.int64], ...]:
-    """Which grids are in each bin, as indices into `scores` (n,), best first.
+    """Return the grids in each bin, as indices into `scores` (n,), best first.
 
     The grid of rank r, from 0 for the best, is in the bin from edge a to edge b if a ≤ 100 r / n < b. Equal scores keep
     their order, and undefined ones (NaN) come last. Every grid is in exactly one bin; a bin may be empty.
@@ -159,10 +148,10 @@ def agg_att_bins(scores: ArrayLike, edges: Sequence[float] = EDGES) -> tuple[NDA
 
 
 def agg_att(maps: ArrayLike, scores: ArrayLike, edges: Sequence[float] = EDGES) -> NDArray[np.float64]:
-    """The mean of the `maps` (n, H, W) in each bin of `scores` (n,): (bins, H, W), NaN for an empty bin.
+    """Return the mean of the `maps` (n, H, W) in each bin of `scores` (n,): (bins, H, W), NaN for an empty bin.
 
-    Maps are averaged as they are. Labels must be turned into shades first, or ABSTAIN would count as -1: the paper
-    draws 1 black, 0 white and an abstained pixel half-way.
+    Maps are averaged as they are. Turn labels into shades first, or ABSTAIN would count as -1: the paper draws 1
+    black, 0 white and an abstained pixel half-way.
 
     >>> agg_att([[[1.0]], [[0.0]], [[0.5]]], scores=[0.9, 0.1, 0.3], edges=(0, 50, 100)).ravel()
     array([0.75, 0.  ])

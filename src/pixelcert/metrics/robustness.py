@@ -1,4 +1,4 @@
-"""How much of a map is decided: the shares of its labels, and the paper's %certified."""
+"""Robustness: the shares of a map's labels, and the paper's %certified."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Shares(NamedTuple):
 
 
 def shares(labels: ArrayLike) -> Shares:
-    """Percent of pixels certified 1, certified 0 and abstained, of `labels` (H, W).
+    """Return the percent of pixels certified 1, certified 0 and abstained, of `labels` (H, W).
 
     >>> shares([[1, 1], [0, -1]])
     Shares(ones=50.0, zeros=25.0, abstained=25.0)
@@ -30,7 +30,7 @@ def shares(labels: ArrayLike) -> Shares:
 
 
 def percent_certified(labels: ArrayLike) -> float:
-    """The paper's %certified: percent of the pixels of `labels` (H, W) that do not abstain.
+    """Return the paper's %certified: the percent of pixels of `labels` (H, W) that do not abstain.
 
     >>> percent_certified([[1, 1], [0, -1]])
     75.0
@@ -39,14 +39,14 @@ def percent_certified(labels: ArrayLike) -> float:
 
 
 def check_labels(labels: ArrayLike, argument: str = "labels") -> NDArray[np.integer]:
-    """`labels` as an array (H, W) of 1, 0 and ABSTAIN, or an error that says what is wrong with it."""
+    """Return `labels` as an array (H, W); refuse anything but 1, 0 and ABSTAIN."""
     array = np.asarray(labels)
     if array.ndim != 2 or array.size == 0:
         raise ArgumentError(f"{argument} has shape {array.shape}: give the labels of one map as (H, W).")
     known = np.isin(array, (1, 0, ABSTAIN))
     if not known.all():
         raise ArgumentError(
-            f"{argument} holds {array[~known][0]}, which is no label: give 1, 0 or ABSTAIN ({ABSTAIN}), as in "
+            f"{argument} holds {array[~known][0]}, which is not a label: give 1, 0 or ABSTAIN ({ABSTAIN}), as in "
             f"certificate.labels[K]."
         )
     return array

@@ -1,46 +1,43 @@
-"""Classifier: a network with its preprocessing inside, so that noise is added in the space where the radius holds."""
+"""Classifier: a network with its preprocessing inside, so that noise is added where the radius holds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from ..basics.files import sha256
 from ..basics.messages import ArgumentError, ModelError, check_target
 from ..image import check_image
-from .cropping import LocalParts, find_local_parts
-from .heads import LinearHead, find_linear_head, linear_layers
-from .inspection import Memory, any_image, close, structure
-from .splitting import HookedSplit, Split, final_layer, split_at
+from .inspection import Memory, Step, Surgery, any_image, in_words, logits_of, structure, try_out
+from .splitting import Split, final_layer, find_split
 
-Kind = TypeVar("Kind", bound="Classifier")
 T = TypeVar("T")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-_SAME = 1e-4  # how far logits may be apart that come by the same arithmetic, as a share of the largest
-
 
 class Classifier:
-    """`net` behind its normalisation: takes pixels in [0, 1] (plus noise), returns logits.
+    """A network behind its normalisation: it takes pixels in [0, 1] (plus noise) and returns logits.
 
-    Puts `net` in evaluation mode, since a certificate is about a deterministic function, and changes nothing else.
+    It puts `net` in evaluation mode, because a certificate is about a deterministic function, and changes nothing else.
 
     Args:
         net: any module from normalised images (B, C, H, W) to logits (B, classes).
         mean, std: per channel, in units of pixels in [0, 1].
-        final: the name of the last spatial layer; found by itself for the common architectures.
+        final: the name of the last spatial layer; found automatically for the common architectures.
         classes: names of the classes, for pictures and tables.
         size: side of the square image that the network was trained on; photographs are cut to it.
+        steps: what was done to make `net` out of another network.
     """
 
-    _layout: torch.memory_format = torch.preserve_format  # of what the network sees
-    _watched = True  # whether somebody else might change the network
+    is_copy: ClassVar[bool] = False  # nobody else changes the network of a copy
+    compiled: bool = False
+    fused: bool = False
 
     def __init__(
         self,
@@ -53,6 +50,7 @@ class Classifier:
         classes: Sequence[str] | None = None,
         size: int = 224,
         device: torch.device | str | None = None,
+        steps: Iterable[Step] = (),
     ) -> None:
         self.net = net.eval()
         self.name = name or type(net).__name__
@@ -65,16 +63,16 @@ class Classifier:
         self.size = size
         self._mean, self._std = _check_normalisation(mean, std)
         self.channels = self._mean.shape[1]
-        self._final = final
-        self._memory = Memory(net, self._watched)
+        self._final, self._steps = final, tuple(steps)
+        self._memory = Memory(net, watched=not self.is_copy)
         self.to(device or next((p.device for p in net.parameters()), torch.device("cpu")))
 
     def __repr__(self) -> str:
         return f"Classifier({self.name}, {self.device})"
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits (B, classes) of images (B, C, H, W) in pixel space."""
-        return self._logits(self.net(self.normalise(images)))
+        """Return logits (B, classes) of images (B, C, H, W) in pixel space."""
+        return logits_of(self.net(self.normalise(images)), self.name)
 
     @property
     def device(self) -> torch.device:
@@ -92,17 +90,25 @@ class Classifier:
         return self
 
     def normalise(self, images: Tensor) -> Tensor:
-        """What the network sees: (images - mean) / std, in its own precision and layout."""
+        """Return the network's input: (images - mean) / std, in the network's precision."""
         precision = next((value.dtype for value in self.net.parameters()), images.dtype)
-        return ((images - self._mean) / self._std).to(precision, memory_format=self._layout)
+        return ((images - self._mean) / self._std).to(precision)
 
-    def around(self, net: nn.Module, name: str, size: int, kind: type[Kind]) -> Kind:
-        """A classifier of another network, or for another size, that shares all the rest with this one."""
-        mean, std = self._mean.flatten().tolist(), self._std.flatten().tolist()
-        return kind(net, mean, std, name=name, final=self._final, classes=self.classes, size=size, device=self.device)
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments that make this classifier, except for its network."""
+        return {
+            "mean": self._mean.flatten().tolist(),
+            "std": self._std.flatten().tolist(),
+            "name": self.name,
+            "final": self._final,
+            "classes": self.classes,
+            "size": self.size,
+            "device": self.device,
+            "steps": self._steps,
+        }
 
     def predict(self, image: Tensor) -> tuple[int, float]:
-        """The class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
+        """Return the class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
         image = check_image(image, self.channels).to(self.device)
         with torch.inference_mode():
             confidences = self(image.float()[None]).softmax(dim=1)[0]
@@ -110,118 +116,27 @@ class Classifier:
         return top, float(confidences[top])
 
     def split(self, layer: str) -> Split:
-        """The network in two at `layer`: "input" (the normalised image), "final", or a module's name.
+        """Return the network in two at `layer`: "input" (the normalised image), "final", or a module's name.
 
-        ``features`` takes images in pixel space; ``head`` takes what `features` returns and gives logits. Features
-        run once, and the head alone after that, as often as a method needs it.
+        ``features`` takes images in pixel space; ``head`` takes the features and returns logits. A method runs the
+        features once, and then only the head, as often as it needs.
         """
-        return self.recall(("split", layer), lambda: self._split(layer))
+        return self.recall(("split", layer), lambda: find_split(self, layer))
 
     def recall(self, key: Hashable, find: Callable[[], T], *, values: bool = False) -> T:
-        """What was found out about the network under `key`, found anew if it has changed: see `Memory`."""
-        self._check_modules()
+        """Return the answer to `key`, found anew if the network changed; see `Memory`."""
+        if not self.is_copy:
+            _refuse_mixing(self)
         return self._memory.recall(key, find, values=values)
 
-    def _check_modules(self) -> None:
-        """Refuse what mixes the images of a batch."""
-        modules = list(self.net.modules())
-        if any(module.training for module in modules):
-            raise ModelError(f"{self.name} is in training mode, where images of a batch mix: call net.eval().")
-        norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        if any(norm.running_mean is None for norm in norms):
-            raise ModelError(f"{self.name} has a batch norm without running statistics, where images of a batch mix.")
-
-    def _split(self, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
-        """The split whose parts are those of the network, after a `change`."""
-        if layer == "input":
-            net = change(self.net)
-            return Split(self.normalise, lambda inputs: self._logits(net(inputs.clone())))  # it may work in place
-        if traced := self._traced(layer):
-            return self._joined(*map(change, traced))
-        hooked = HookedSplit(self.net, self.final if layer == "final" else layer)
-        return Split(
-            lambda images: hooked.body(self.normalise(images)), lambda features: self._logits(hooked.head(features))
-        )
-
-    def _traced(self, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
-        """The network's graph in two at `layer`; None at the input, and where it cannot be traced."""
-        if layer == "input":
-            return None
-        return self.recall(("graph", layer), lambda: self._trace(layer))
-
-    def _trace(self, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
-        """A trace follows one way through the network's code, which must be the one that images take.
-
-        That cannot be tried of a network that does not take images of its `size`.
-        """
-        if (traced := split_at(self.net, self.final if layer == "final" else layer)) is None:
-            return None
-        expected = None if self.device.type == "meta" else self._try_out(Classifier._split(self, "input"))
-        if expected is None:
-            return traced
-        answer = self._try_out(self._joined(*traced))
-        return traced if answer is not None and close(answer, expected, _SAME) else None
-
-    def _joined(self, body: nn.Module, head: nn.Module) -> Split:
-        """Two halves of the network as a split."""
-        return Split(lambda images: body(self.normalise(images)), lambda features: self._logits(head(features)))
-
-    def local_parts(self, layer: str) -> LocalParts:
-        """What follows `layer`, beginning with parts whose places depend on places nearby alone, if it has such."""
-        return self.recall(("local parts", layer), lambda: self._local_parts(layer))
-
-    def _local_parts(self, layer: str) -> LocalParts:
-        # As the modules compute it: a split that was fused or compiled rounds otherwise.
-        whole, traced = Classifier._split(self, layer), self._traced(layer)
-        if layer == "input":
-            found = find_local_parts(self.net)
-        elif traced:
-            found = find_local_parts(traced[1])
-        else:
-            return LocalParts((), whole.head)
-        same = found.parts and self._agree(whole, Split(whole.features, found.run), _SAME)
-        return found if same else LocalParts((), whole.head)
-
-    def _agree(self, one: Split, other: Split, share: float) -> bool:
-        """Whether two splits answer the same, but for rounding: torch.fx does not see every way to write a network."""
-        expected, answer = self._try_out(one), self._try_out(other)
-        return expected is not None and answer is not None and close(answer, expected, share)
-
-    @torch.no_grad()
-    def _try_out(self, split: Split) -> Tensor | None:
-        """The logits of an image; None if cuDNN has no kernel, it answers no tensor, or takes images of other sizes."""
-        try:
-            return split.head(split.features(any_image(self.channels, self.size, self.device))).float()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # whatever the network's code raises
-            return None
-
-    def linear_head(self, layer: str) -> LinearHead | None:
-        """The head after `layer`, if it is just average pooling and a linear layer."""
-        if (traced := self._traced(layer)) is None:
-            return None
-        return self.recall(("linear head", layer), lambda: find_linear_head(traced[1]), values=True)
-
-    def linear_layers(self, layer: str) -> list[nn.Linear]:
-        """The linear layers after `layer`, if only ReLUs and pooling lie between them; [] otherwise."""
-        if (traced := self._traced(layer)) is None:
-            return []
-        return self.recall(("linear layers", layer), lambda: linear_layers(traced[1]))
+    def surgery(self, layer: str) -> Surgery:
+        """Return the record of what was done to the network for `layer`, to which steps are added as they are done."""
+        return self._memory.recall(("surgery", layer), lambda: Surgery((step.name, step) for step in self._steps))
 
     @property
     def first_convolution(self) -> Tensor | None:
         """The kernels (out channels, in channels, height, width) that take the image; None without any."""
         return next((module.weight for module in self.net.modules() if isinstance(module, nn.Conv2d)), None)
-
-    def _logits(self, output: object) -> Tensor:
-        output = getattr(output, "logits", output)  # as Hugging Face's models answer
-        if not isinstance(output, Tensor) or output.ndim != 2:
-            what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ModelError(
-                f"{self.name} returned {what}: wrap it in a module that returns logits (B, classes) alone."
-            )
-        return output
 
     @property
     def final(self) -> str:
@@ -251,38 +166,23 @@ class Classifier:
         return self.count_classes(self.size, self.size)
 
     def count_classes(self, height: int, width: int) -> int:
-        """How many logits an image of this size gets: the number of class names, or by trying."""
+        """Return how many logits an image of this size gets: the number of class names, or by a trial."""
         if self.classes is not None:
             return len(self.classes)
-        return self._memory.recall(("classes", height, width), lambda: self._try_size(height, width))
-
-    @torch.inference_mode()
-    def _try_size(self, height: int, width: int) -> int:
-        try:
-            return int(self(torch.zeros(1, self.channels, height, width, device=self.device)).shape[1])
-        except RuntimeError as error:
-            raise ModelError(
-                f"{self.name} cannot take images of {height} × {width} ({error}): give the size it was made for."
-            ) from error
+        return self._memory.recall(("classes", height, width), lambda: _count(self, height, width))
 
     @property
     def weights_hash(self) -> str:
         """SHA-256 over the preprocessing, the network's modules and their settings, and all parameters and buffers.
 
-        Kept until the network changes, which writing through ``.data`` does not show. Code, hooks, and settings that a
-        module does not keep under the names it was made with are not seen.
+        It is kept until the network changes; writing through ``.data`` is not seen as a change. The hash does not cover
+        code, hooks, and settings that a module does not keep under the names it was made with.
         """
-        return self._memory.recall("hash", self._hash, values=True)
-
-    def _hash(self) -> str:
-        tensors = [("", self._mean), ("", self._std), *sorted(self.net.state_dict().items())]
-        said = (f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors)
-        words = "\n".join((structure(self.net), str(self._final), *said))
-        return sha256(words.encode(), *(_bytes(value) for _, value in tensors))
+        return self._memory.recall("hash", lambda: _hash(self), values=True)
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Mean and std as (1, C, 1, 1)."""
+    """Return mean and std as (1, C, 1, 1)."""
     try:
         means, stds = ([float(value) for value in values] for values in (mean, std))
     except TypeError:
@@ -292,7 +192,39 @@ def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[T
     return torch.tensor(means).view(1, -1, 1, 1), torch.tensor(stds).view(1, -1, 1, 1)
 
 
+def _refuse_mixing(model: Classifier) -> None:
+    """Refuse a network in which the images of a batch mix."""
+    modules = list(model.net.modules())
+    if any(module.training for module in modules):
+        raise ModelError(f"{model.name} is in training mode, where images of a batch mix: call net.eval().")
+    norms = [module for module in modules if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    if any(norm.running_mean is None for norm in norms):
+        raise ModelError(
+            f"{model.name} has a batch norm without running statistics, where images of a batch mix: use one with "
+            f"track_running_stats=True."
+        )
+
+
+def _count(model: Classifier, height: int, width: int) -> int:
+    answer = try_out(model, any_image(model, height, width))
+    if isinstance(answer, ModelError):
+        raise answer
+    if isinstance(answer, Exception):
+        raise ModelError(
+            f"{model.name} cannot take images of {height} × {width} ({in_words(answer)}): give the size it was made "
+            f"for."
+        ) from answer
+    return answer.shape[1]
+
+
+def _hash(model: Classifier) -> str:
+    tensors = [("", model._mean), ("", model._std), *sorted(model.net.state_dict().items())]
+    said = (f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors)
+    words = "\n".join((structure(model.net), str(model._final), *said))
+    return sha256(words.encode(), *(_bytes(value) for _, value in tensors))
+
+
 def _bytes(value: Tensor) -> bytes:
-    """The raw memory of a tensor, of any dtype: NumPy has no bfloat16."""
+    """Return the raw memory of a tensor of any dtype: NumPy has no bfloat16."""
     flat = value.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

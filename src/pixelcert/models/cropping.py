@@ -1,19 +1,25 @@
-"""The first parts of a network, where a place of the answer depends on places nearby alone.
+"""Crop: find the first parts of a network, where a place of the answer depends only on places nearby.
 
-When a window of the image changes, most of what these parts answer stays as it was. They can be run on a crop that
-holds the change and what is needed around it, and the rest is known from the unchanged image.
+When a window of the image changes, most of the answer of these parts stays the same. They can be run on a crop with the
+change and its surroundings; everything else is known from the unchanged image.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, fx, nn
 
-from .folding import ADDITIONS, RELUS, is_as_it_came
-from .splitting import cut_at
+from .folding import ADDITIONS, RELUS, fuse, is_unchanged
+from .inspection import Tolerance, any_image, in_words, why_unlike
+from .splitting import Split, plain_split, traced_halves
+from .tracing import cut_at, trace
+
+if TYPE_CHECKING:
+    from .classifier import Classifier
 
 _POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
 
@@ -26,16 +32,16 @@ class Reach(NamedTuple):
     after: int = 0
 
     def then(self, kernel: int, stride: int, padding: int, dilation: int) -> Reach:
-        """The reach with a convolution or pooling behind it."""
+        """Return the reach with a convolution or pooling behind it."""
         ahead = dilation * (kernel - 1) - padding
         return Reach(self.stride * stride, self.before + self.stride * padding, self.after + self.stride * ahead)
 
     def changed(self, first: int, last: int) -> tuple[int, int]:
-        """The first and the last place of the answer that depend on places `first` … `last`."""
+        """Return the first and the last place of the answer that depend on places `first` … `last`."""
         return -((self.after - first) // self.stride), (last + self.before) // self.stride
 
     def needed(self, first: int, last: int) -> tuple[int, int]:
-        """The first and the last place that places `first` … `last` of the answer depend on."""
+        """Return the first and the last place that places `first` … `last` of the answer depend on."""
         return first * self.stride - self.before, last * self.stride + self.after
 
 
@@ -47,38 +53,73 @@ class LocalPart(NamedTuple):
 
 
 class LocalParts(NamedTuple):
-    """A network in a row of local parts, maybe none, and a rest."""
+    """A network as a row of local parts, maybe none, and a rest."""
 
     parts: tuple[LocalPart, ...]
     rest: Callable[..., Tensor]
 
     def run(self, inputs: Tensor) -> Tensor:
-        """What the network answers."""
+        """Return the network's answer."""
         for part in self.parts:
             inputs = part.run(inputs)
         return self.rest(inputs)
 
     def each(self, change: Callable[[Any], Any]) -> LocalParts:
-        """The same with every part changed."""
+        """Return the same with every part changed."""
         return LocalParts(tuple(LocalPart(change(part.run), part.reach) for part in self.parts), change(self.rest))
 
 
-def find_local_parts(net: nn.Module) -> LocalParts:
-    """The local parts that `net` begins with, one for each resolution, and the rest of it."""
+def local_parts(model: Classifier, layer: str) -> LocalParts:
+    """Return the part of `model` after `layer`, as a row of local parts and a rest; as run by a copy made for speed."""
+    return model.recall(("local parts", layer), lambda: _find(model, layer))
+
+
+def _find(model: Classifier, layer: str) -> LocalParts:
+    whole = plain_split(model, layer)  # as modules compute it: a fused or compiled split rounds otherwise
+    found = _try_parts(model, layer, whole)
+    if isinstance(found, str):
+        model.surgery(layer).note("crops", "no", found)
+        return LocalParts((), whole.head)
+    model.surgery(layer).note("crops", f"{len(found.parts)} parts")
+    if model.compiled:
+        return found.each(torch.compile)
+    if not model.fused:
+        return found
+    fused, features = found.each(lambda part: fuse(part)[0]), model.split(layer).features
+    one, other = Split(features, found.run), Split(features, fused.run)
+    why = why_unlike(one.run, other.run, any_image(model), Tolerance.ROUNDED)
+    model.surgery(layer).note("fused crops", "no" if why else "yes", why)
+    return found if why else fused
+
+
+def _try_parts(model: Classifier, layer: str, whole: Split) -> LocalParts | str:
+    """Return the local parts after `layer`, or why there are none."""
+    halves = traced_halves(model, layer)
+    if layer != "input" and halves is None:
+        return "the network is split by hooks"
+    found = find_local_parts(halves[1] if halves else model.net)
+    if isinstance(found, Exception):
+        return f"it cannot be traced: {in_words(found)}"
+    if not found.parts:
+        return "no part of it is known to be local"
+    return why_unlike(whole.run, Split(whole.features, found.run).run, any_image(model), Tolerance.SAME) or found
+
+
+def find_local_parts(net: nn.Module) -> LocalParts | Exception:
+    """Return the local parts that `net` begins with, one per resolution, and the rest; or why it cannot be traced."""
     parts: list[LocalPart] = []
-    try:
-        rest = fx.symbolic_trace(net)
-    except Exception:  # tracing runs the network's own code on symbols, and that may raise anything
-        return LocalParts((), net)
+    rest = trace(net)
+    if isinstance(rest, Exception):
+        return rest
     while cut := _end_of_first_part(rest):
         node, reach = cut
-        part, rest = cut_at(rest, rest.graph, node)
+        part, rest = cut_at(rest, node)
         parts.append(LocalPart(part, reach))
     return LocalParts(tuple(parts), rest)
 
 
 def _end_of_first_part(net: fx.GraphModule) -> tuple[fx.Node, Reach] | None:
-    """The last node of the first resolution on which alone all later ones depend, and how far it reaches."""
+    """Return the last node of the first resolution through which everything later must pass, and its reach."""
     waists = [(node, reach) for node, reach in _waists(net) if node.op in ("call_module", "call_function")]
     for (node, reach), (_, following) in pairwise(waists):
         if reach.stride != following.stride:
@@ -87,7 +128,7 @@ def _end_of_first_part(net: fx.GraphModule) -> tuple[fx.Node, Reach] | None:
 
 
 def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
-    """Nodes through which alone all later ones depend on the input, and how far they reach, while that is local."""
+    """Yield the nodes through which everything later must pass, with their reach, as long as that is local."""
     nodes = list(net.graph.nodes)
     place = {node: index for index, node in enumerate(nodes)}
     reaches: dict[fx.Node, Reach] = {}
@@ -103,7 +144,7 @@ def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
 
 
 def _reach(node: fx.Node, net: fx.GraphModule, known: dict[fx.Node, Reach]) -> Reach | None:
-    """How far a node depends on the network's input; None if that is not known to be local."""
+    """Return how far a node depends on the network's input; None if that is not known to be local."""
     if not node.args or any(not isinstance(each, fx.Node) or each not in known for each in node.args):
         return None
     reaches = [known[each] for each in node.args if isinstance(each, fx.Node)]
@@ -125,8 +166,8 @@ def _through_function(function: Any, reaches: list[Reach]) -> Reach | None:
 
 
 def _through(module: nn.Module, reach: Reach) -> Reach | None:
-    """The reach behind a module; None if it is not one of torch's own, as they come."""
-    if not is_as_it_came(module):
+    """Return the reach behind a module; None if it is not one of torch's own, unchanged."""
+    if not is_unchanged(module):
         return None
     if type(module) in _POINTWISE:
         return reach
@@ -143,7 +184,7 @@ def _through(module: nn.Module, reach: Reach) -> Reach | None:
 
 
 def _on_both_sides(option: Any) -> int | None:
-    """An option that is the same along both sides, as a number."""
+    """Return an option that is the same along both sides as a number."""
     if isinstance(option, tuple):
         return option[0] if len(set(option)) == 1 else None
     return option if isinstance(option, int) else None

@@ -14,26 +14,28 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..basics.messages import PixelcertWarning
+from .inspection import in_words
+from .tracing import trace
 
 
 class Folding(NamedTuple):
-    """What to use in place of the network's own convolutions, and which batch norms are then the identity."""
+    """Folded parameters to use in place of the network's own, and the batch norms that they make the identity."""
 
     convolutions: dict[int, tuple[Tensor, Tensor]]  # address of a weight → folded weight and bias
     batch_norms: frozenset[int]  # addresses of running means
 
 
 def fold_batch_norms(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[Folding, Tensor]:
-    """The folding of `network` as it runs on `inputs`, and what it answers.
+    """Return the folding of `network` as it runs on `inputs`, and its answer.
 
-    A pair is folded where the convolution's output goes to the batch norm and nowhere else, and where neither is used
-    twice. The other batch norms stay, as affine layers, and a warning says so.
+    A pair is folded if the convolution's output goes only to the batch norm, and if neither is used twice. The other
+    batch norms stay as affine layers, with a warning.
     """
-    trace, answer = _trace(network, inputs)
-    pairs = trace.pairs()
-    if left := len(trace.batch_norms) - len(pairs):
+    record, answer = _record(network, inputs)
+    pairs = record.pairs()
+    if left := len(record.batch_norms) - len(pairs):
         warnings.warn(
-            f"{left} of {len(trace.batch_norms)} batch norms do not follow a convolution of their own and are "
+            f"{left} of {len(record.batch_norms)} batch norms do not follow a convolution of their own and are "
             f"explained as affine layers: their shift takes part of the relevance.",
             PixelcertWarning,
             stacklevel=2,
@@ -42,10 +44,10 @@ def fold_batch_norms(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tup
     return Folding(convolutions, frozenset(norm.running_mean.data_ptr() for _, norm in pairs)), answer
 
 
-def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> None:
-    """Fold the pairs of plain modules of `net`, as it runs on `inputs`, in place.
+def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> tuple[int, int]:
+    """Fold pairs of plain modules of `net` in place, as it runs on `inputs`; return how many of how many batch norms.
 
-    What the module `layer` returns stays the same: no batch norm behind it is folded into a convolution inside it.
+    The output of the module `layer` stays the same: no batch norm behind it is folded into a convolution inside it.
     """
     # A subclass of a batch norm may do more than its name says, such as clip.
     names = {
@@ -53,24 +55,26 @@ def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> None:
         for name, module in net.named_modules()
         if isinstance(module, nn.Conv2d) or type(module) is nn.BatchNorm2d
     }
-    for convolution, norm in _trace(net, inputs)[0].pairs():
+    record, folded = _record(net, inputs)[0], 0
+    for convolution, norm in record.pairs():
         first, second = names.get(id(convolution.weight)), names.get(id(norm.running_mean))
         if first is None or second is None or (_inside(first, layer) and not _inside(second, layer)):
             continue
         weight, bias = _fold(convolution, norm)
-        folded: Any = net.get_submodule(first)
-        folded.weight, folded.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
-        parent, _, own = second.rpartition(".")
-        setattr(net.get_submodule(parent), own, nn.Identity())
+        module: Any = net.get_submodule(first)
+        module.weight, module.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
+        net.set_submodule(second, nn.Identity())
+        folded += 1
+    return folded, len(record.batch_norms)
 
 
 def _inside(name: str, layer: str) -> bool:
     return name == layer or name.startswith(f"{layer}.")
 
 
-def _trace(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[_Trace, Tensor]:
-    with torch.no_grad(), _Trace() as trace:
-        return trace, network(inputs)
+def _record(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[_Record, Tensor]:
+    with torch.no_grad(), _Record() as record:
+        return record, network(inputs)
 
 
 class _Convolution(NamedTuple):
@@ -98,15 +102,15 @@ class _BatchNorm(NamedTuple):
     eps: float = 1e-5
 
 
-class _Trace(TorchFunctionMode):
-    """Sees every function that a network calls, and so which tensor goes where."""
+class _Record(TorchFunctionMode):
+    """A record of every function that a network calls, and of the tensors between them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.convolutions: dict[int, _Convolution] = {}  # by the id of their output
         self.batch_norms: list[_BatchNorm] = []
         self._readers: Counter[int] = Counter()
-        self._alive: list[object] = []  # since a tensor's id is its own only as long as it lives
+        self._alive: list[object] = []  # a tensor's id is its own only as long as it lives
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -125,7 +129,7 @@ class _Trace(TorchFunctionMode):
         return output
 
     def pairs(self) -> list[tuple[_Convolution, _BatchNorm]]:
-        """Every batch norm that can be folded, behind its convolution."""
+        """Return every batch norm that can be folded, behind its convolution."""
         fed = ((self.convolutions.get(id(norm.inputs)), norm) for norm in self.batch_norms)
         return [(convolution, norm) for convolution, norm in fed if convolution and self._may_fold(convolution, norm)]
 
@@ -155,7 +159,7 @@ RELUS = (F.relu, torch.relu)
 
 
 class FusedConvolution(nn.Module):
-    """relu(convolution(inputs) + other); in one kernel where no gradient is asked for, which that has not."""
+    """relu(convolution(inputs) + other), in one kernel when no gradient is needed; the kernel has no backward pass."""
 
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
@@ -170,18 +174,17 @@ class FusedConvolution(nn.Module):
 
 
 def convolve_add_relu(inputs: Tensor, weight: Tensor, other: Tensor | None, bias: Any, options: Any) -> Tensor:
-    """cuDNN's kernel; `options` are stride, padding and dilation."""
+    """Run cuDNN's kernel; `options` are stride, padding and dilation."""
     if other is None:
         return torch.cudnn_convolution_relu(inputs, weight, bias, *options, 1)  # type: ignore[call-arg]
     return torch.cudnn_convolution_add_relu(inputs, weight, other, 1.0, bias, *options, 1)  # type: ignore[call-arg]
 
 
-def fuse(net: nn.Module) -> nn.Module:
-    """`net` with what can be fused; the same module where nothing can, or where it cannot be traced."""
-    try:
-        traced = fx.symbolic_trace(net)
-    except Exception:  # tracing runs the network's own code on symbols, and that may raise anything
-        return net
+def fuse(net: nn.Module) -> tuple[nn.Module, str]:
+    """Return `net` with its convolutions and ReLUs fused, and ""; `net` itself and the reason if none can be."""
+    traced = trace(net)
+    if isinstance(traced, Exception):
+        return net, f"it cannot be traced: {in_words(traced)}"
     found = 0
     for relu in [node for node in traced.graph.nodes if _is_relu(node, traced)]:
         if (chain := _chain(relu, traced)) is None:
@@ -195,11 +198,11 @@ def fuse(net: nn.Module) -> nn.Module:
         for node in replaced:
             traced.graph.erase_node(node)
     traced.recompile()
-    return traced if found else net
+    return (traced, "") if found else (net, "no convolution feeds only a ReLU")
 
 
 def _chain(relu: fx.Node, net: fx.GraphModule) -> tuple[nn.Conv2d, tuple[Any, ...], list[fx.Node]] | None:
-    """The convolution before a ReLU, what both take, and the nodes between, last first; None without one."""
+    """Return the convolution before a ReLU, the inputs of both, and the nodes between, last first; None without one."""
     between, node = _skip_identities(relu.args[0], net)
     if (convolution := _convolution(node, net)) is not None:
         return convolution, (node.args[0],), [relu, *between, node]
@@ -213,7 +216,7 @@ def _chain(relu: fx.Node, net: fx.GraphModule) -> tuple[nn.Conv2d, tuple[Any, ..
 
 
 def _skip_identities(node: Any, net: fx.GraphModule) -> tuple[list[fx.Node], Any]:
-    """Modules that do nothing, such as batch norms that were folded, and what lies before them."""
+    """Return modules that do nothing, such as batch norms that were folded, and the node before them."""
     skipped = []
     while _module(node, net, nn.Identity) is not None and len(node.users) == 1:
         skipped.append(node)
@@ -222,7 +225,7 @@ def _skip_identities(node: Any, net: fx.GraphModule) -> tuple[list[fx.Node], Any
 
 
 def _convolution(node: Any, net: fx.GraphModule) -> nn.Conv2d | None:
-    """The module called, if it is a convolution that cuDNN can fuse and only one node reads."""
+    """Return the module called, if it is a convolution that cuDNN can fuse and only one node reads."""
     found = _module(node, net, nn.Conv2d)
     if found is None or len(node.users) != 1 or found.bias is None:
         return None
@@ -237,14 +240,14 @@ def _is_relu(node: fx.Node, net: fx.GraphModule) -> bool:
 
 
 def _module(node: Any, net: fx.GraphModule, kind: type[nn.Module]) -> Any:
-    """The module that a node calls, if it is of just this kind and as it came: no hooks, nothing of its own."""
+    """Return the module that a node calls, if it is exactly of this kind and unchanged: no hooks, no patches."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = net.get_submodule(str(node.target))
-    return module if type(module) is kind and is_as_it_came(module) else None
+    return module if type(module) is kind and is_unchanged(module) else None
 
 
-def is_as_it_came(module: nn.Module) -> bool:
-    """Whether a module computes what its class does: it has no hooks and was not patched."""
+def is_unchanged(module: nn.Module) -> bool:
+    """Return True for a module that computes what its class does: without hooks, and not patched."""
     patched = vars(module).keys() & {"forward", "_conv_forward"}
     return not (module._forward_hooks or module._forward_pre_hooks or patched)

@@ -1,40 +1,50 @@
-"""Inspect a network: its structure in words, a memory that sees changes, and trials that compare answers."""
+"""Inspect a network: its structure in words, a memory that sees changes, trials, and a record of surgery."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..basics.machine import out_of_memory
+from ..basics.messages import ModelError, PixelcertWarning
+
+if TYPE_CHECKING:
+    from .classifier import Classifier
+
+# ── Structure ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 _NAMED_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 
 def structure(net: nn.Module) -> str:
-    """One line for each module: its name, its class, and the settings of it that differ from the default."""
+    """Return one line per module: its name, its class, and those of its settings that differ from the default."""
     modules = net.named_modules(remove_duplicate=False)
     return "\n".join(f"{name}: {_kind(module)}({_settings(module)})" for name, module in modules)
 
 
 def _kind(module: nn.Module) -> str:
-    return str(getattr(module, "original_name", type(module).__name__))  # as TorchScript keeps it
+    return str(getattr(module, "original_name", type(module).__name__))  # TorchScript keeps the class's name there
 
 
 def _settings(module: nn.Module) -> str:
-    """What the module was made with, as far as it keeps that under the same names."""
+    """Name the arguments that a module was made with, as far as it keeps them under the same names."""
     own = vars(module)
     words = {name: (_words(own[name]), default) for name, default in _defaults(type(module)).items() if name in own}
     return ", ".join(f"{name}={value}" for name, (value, default) in sorted(words.items()) if value != default)
 
 
 def _defaults(kind: type[nn.Module]) -> dict[str, str]:
-    """The settings that a module of this kind can be made with, and their defaults."""
+    """Return the arguments that a module of this kind can be made with, and their defaults."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         made = vars(base).get("__init__")
@@ -44,7 +54,7 @@ def _defaults(kind: type[nn.Module]) -> dict[str, str]:
 
 
 def _words(value: Any) -> str:
-    """Plain values, collections of them, functions and classes by their names; empty for everything else."""
+    """Write plain values, collections of them, functions and classes in words; everything else as ""."""
     if isinstance(value, _NAMED_VALUES):
         return repr(value)
     if isinstance(value, np.generic):
@@ -61,6 +71,8 @@ def _words(value: Any) -> str:
         return f"{_words(value.func)}{_words(value.args)}{_words(value.keywords)}"
     return value.__qualname__ if isinstance(value, (FunctionType, BuiltinFunctionType, type)) else ""
 
+
+# ── Memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 T = TypeVar("T")
 _COMPARED_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
@@ -82,7 +94,7 @@ class Memory:
         self._of_values: dict[Hashable, Any] = {}
 
     def recall(self, key: Hashable, find: Callable[[], T], *, values: bool = False) -> T:
-        """What `key` asks for, found if it is not known. With `values`, it depends on what the tensors hold too."""
+        """Return the answer to `key`, found anew if the network changed. With `values`, it depends on tensors too."""
         if self._watched:
             self._refresh()
         known = self._of_values if values else self._of_structure
@@ -103,12 +115,12 @@ class Memory:
         values = [(tensor.data_ptr(), tensor._version, tensor.dtype, tensor.device) for tensor in tensors]
         if values != self._values:
             self._of_values.clear()
-        # Held, not only named: what is gone could not be told from another object at its place in memory.
+        # The objects themselves are held: a new object may lie where one that is gone lay in memory.
         self._structure, self._values = structure, values
 
 
 def _parts(module: nn.Module) -> Iterator[Any]:
-    """All that makes a module, down to what can be compared."""
+    """Yield everything that makes a module, down to values that can be compared."""
     yield module
     for name, value in vars(module).items():
         yield name
@@ -117,7 +129,7 @@ def _parts(module: nn.Module) -> Iterator[Any]:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What is in dictionaries and lists, with the keys."""
+    """Yield the keys and values in dictionaries and lists, however deep."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield key
@@ -133,12 +145,104 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and isinstance(one, _COMPARED_VALUES) and bool(one == other))
 
 
-def any_image(channels: int, size: int, device: torch.device) -> Tensor:
-    """One image of noise."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.rand(1, channels, size, size, generator=generator).to(device)
+# ── Trials ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def close(answer: Tensor, expected: Tensor, share: float) -> bool:
-    """Whether logits are the same, up to a share of the largest."""
-    return torch.allclose(answer, expected, rtol=0, atol=share * float(expected.abs().max()), equal_nan=True)
+class Tolerance(float, Enum):
+    """The distance up to which logits count as the same, as a share of the largest."""
+
+    SAME = 1e-4  # by the same arithmetic
+    REORDERED = 1e-3  # the same terms, added in another order
+    REWRITTEN = 1e-2  # the same function, by other operations
+    ROUNDED = 5e-2  # by numbers of 16 bits, or rounded to TF32
+
+
+def any_image(model: Classifier, height: int | None = None, width: int | None = None) -> Tensor:
+    """Return one image of noise for `model`, always the same; of its own size by default."""
+    size = (height or model.size, width or model.size)
+    return torch.rand(1, model.channels, *size, generator=torch.Generator().manual_seed(0)).to(model.device)
+
+
+def own_answer(model: Classifier) -> Tensor | Exception:
+    """Return the logits of `model` for an image of its own size; if it raises an error, return that and warn, once."""
+
+    def find() -> Tensor | Exception:
+        answer = try_out(model, any_image(model))
+        if isinstance(answer, Exception) and not model.is_copy:
+            warnings.warn(
+                f"{model.name} raises an error on an image of its own size, {model.size} × {model.size} "
+                f"({in_words(answer)}), so nothing that is done to it can be tried: give Classifier(…, size=SIDE) the "
+                f"side that it was made for.",
+                PixelcertWarning,
+                stacklevel=9,
+            )
+        return answer
+
+    return model.recall("own answer", find, values=True)
+
+
+def logits_of(answer: Any, whose: str = "the network") -> Tensor:
+    """Return the logits (B, classes) of a network's answer, bare or in an object as Hugging Face's models give it."""
+    logits = getattr(answer, "logits", answer)
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        what = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ModelError(f"{whose} returned {what}: wrap it in a module that returns only logits (B, classes).")
+    return logits
+
+
+@torch.no_grad()
+def try_out(network: Callable[[Tensor], Any], inputs: Tensor) -> Tensor | Exception:
+    """Return the logits of `network`, or the error that it raises. Running out of memory is no answer and is raised."""
+    try:
+        return logits_of(network(inputs.clone()))
+    except Exception as error:  # the network's own code may raise anything
+        if out_of_memory(error):
+            raise
+        return error
+
+
+def agree(answer: Tensor, expected: Tensor, tolerance: Tolerance) -> bool:
+    """Return True if two networks gave the same logits, up to rounding."""
+    if answer.shape != expected.shape:
+        return False
+    answer, expected = answer.float(), expected.float()
+    return torch.allclose(answer, expected, rtol=0, atol=tolerance * float(expected.abs().max()), equal_nan=True)
+
+
+def why_unlike(
+    network: Callable[[Tensor], Any], other: Callable[[Tensor], Any], inputs: Tensor, tolerance: Tolerance
+) -> str:
+    """Return why `other` cannot stand in for `network`, tried on `inputs`; "" if it can."""
+    expected, answer = try_out(network, inputs), try_out(other, inputs)
+    if isinstance(expected, Exception):
+        return f"untried: {in_words(expected)}"
+    if isinstance(answer, Exception):
+        return in_words(answer)
+    return "" if agree(answer, expected, tolerance) else "it would answer otherwise"
+
+
+def in_words(error: Exception) -> str:
+    """Return an error's first line, without addresses, so that it is the same in every run."""
+    line = str(error).partition("\n")[0][:200] or type(error).__name__
+    return re.sub(r"0x[0-9a-fA-F]+", "0x…", line)
+
+
+# ── The record of surgery ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Step(NamedTuple):
+    """One attempt at surgery on a network."""
+
+    name: str
+    done: str  # "no" where it failed
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.done} ({self.why})" if self.why else self.done
+
+
+class Surgery(dict[str, Step]):
+    """The attempts at surgery on one network for one layer, by name."""
+
+    def note(self, name: str, done: str, why: str = "") -> None:
+        self[name] = Step(name, done, why)

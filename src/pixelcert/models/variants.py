@@ -6,7 +6,6 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -14,67 +13,45 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..basics.machine import tf32
-from ..basics.messages import ArgumentError, ModelError, PixelcertWarning
+from ..basics.machine import out_of_memory, tf32
+from ..basics.messages import ModelError, PixelcertWarning, check_whole
 from .classifier import Classifier
-from .cropping import LocalParts
-from .folding import fold_modules, fuse
+from .folding import fold_modules
 from .heads import fixed_pool, slide_head
-from .inspection import any_image, close
-from .splitting import Split
+from .inspection import Step, Tolerance, any_image, in_words, own_answer, try_out, why_unlike
 
-# How far a copy's logits may be from those of the network, as a share of the largest.
-_SAME = 1e-3
-_ROUNDED = 0.05
+# ── Copies tuned for speed ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class TunedClassifier(Classifier):
-    """A classifier on its own copy of a network. Nobody else changes it, so nothing in it is checked again."""
+    """A classifier on its own copy of a network. Nobody else changes the copy, so changes are not looked for."""
 
-    _watched = False
-    compiled: bool
-    fused: bool
-    _dtype: torch.dtype | None
-    _first_convolution: Tensor | None
+    is_copy = True
 
-    @classmethod
-    def of(
-        cls, model: Classifier, net: nn.Module, dtype: torch.dtype | None, compiled: bool, fused: bool
-    ) -> TunedClassifier:
-        tuned = model.around(net, model.name, model.size, cls)
-        tuned._dtype, tuned.compiled, tuned.fused = dtype, compiled, fused
-        tuned._first_convolution = model.first_convolution
-        return tuned
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        dtype: torch.dtype | None,
+        layout: torch.memory_format,
+        compiled: bool,
+        fused: bool,
+        first_convolution: Tensor | None,
+        **settings: Any,
+    ) -> None:
+        self.compiled, self.fused = compiled, fused
+        self._dtype, self._layout, self._first_convolution = dtype, layout, first_convolution
+        super().__init__(net, **settings)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """In the format asked for: the network's first parameters may be those of its last layer."""
-        normalised = super().normalise(images)
+        """Return the network's input in the format asked for: the first parameters may be those of the last layer."""
+        normalised = super().normalise(images).to(memory_format=self._layout)
         return normalised if self._dtype is None else normalised.to(self._dtype)
 
     @property
     def first_convolution(self) -> Tensor | None:
         """The kernels before folding."""
         return self._first_convolution
-
-    def _check_modules(self) -> None:
-        pass
-
-    def _split(self, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
-        plain = super()._split(layer, change)
-        if self.compiled:
-            return Split(*map(_compiled, plain))
-        if self.fused and self._agree(plain, fused := super()._split(layer, fuse), _ROUNDED):
-            return fused
-        return plain
-
-    def _local_parts(self, layer: str) -> LocalParts:
-        plain = super()._local_parts(layer)
-        if self.compiled:
-            return plain.each(torch.compile)
-        if not (self.fused and plain.parts):
-            return plain
-        features, fused = self.split(layer).features, plain.each(fuse)
-        return fused if self._agree(Split(features, plain.run), Split(features, fused.run), _ROUNDED) else plain
 
 
 def tuned(
@@ -85,198 +62,190 @@ def tuned(
     compiled: bool = False,
     fused: bool = False,
 ) -> Classifier:
-    """A copy of `model` for splitting at `layer`, made once, and again when the network changes.
+    """Return a copy of `model` for splitting at `layer`, made once, and again when the network changes.
 
     It computes in `dtype`, by default the model's own, except for the last linear layer: in the model's own format that
-    costs nothing, and classes that are close stay apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs
-    and for whoever only calls the network.
+    costs nothing, and close classes stay apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs and for
+    methods that only call the network.
     """
     key = ("tuned", dtype, layer, compiled, fused)
     return model.recall(key, lambda: _tune(model, dtype, layer, compiled, fused), values=True)
 
 
 def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bool, fused: bool) -> Classifier:
-    inputs = model.normalise(any_image(model.channels, model.size, model.device))
+    steps = [Step("copied", "yes")]
     try:
-        net = _folded(model.net, inputs, model.final if layer == "final" else layer)
-    except (RuntimeError, TypeError) as error:  # by `copy.deepcopy`: kept activations, locks, TorchScript
+        net = copy.deepcopy(model.net).requires_grad_(False)
+    except Exception as error:  # kept activations, locks and TorchScript raise various errors
+        if out_of_memory(error):
+            raise
         if dtype is None and not compiled:
+            model.surgery(layer).note("copied", "no", in_words(error))
             return model
-        reason = str(error).partition(".")[0]
         raise ModelError(
-            f"{model.name} cannot be copied ({reason}), as another precision and compiling need: use "
+            f"{model.name} cannot be copied ({in_words(error)}), as another precision and compiling need: use "
             f"precision='float32' and compile=False."
         ) from error
+    inputs = model.normalise(any_image(model))
+    net = _fold(net, model.net, inputs, model.final if layer == "final" else layer, steps)
     if dtype is not None:
-        _convert(net, dtype, inputs)
-        _try_out(net, inputs.to(dtype), model.name)
-    tuned = TunedClassifier.of(model, net, dtype, compiled, fused)
-    tuned._layout = _choose_layout(net, inputs.to(dtype or inputs.dtype))
-    return tuned
+        _convert(net, dtype, inputs, steps)
+        inputs = inputs.to(dtype)
+        if isinstance(answer := try_out(net, inputs), Exception):
+            raise ModelError(
+                f"{model.name} cannot compute in {dtype} ({in_words(answer)}): use precision='float32'."
+            ) from answer
+    layout = _choose_layout(model, net, inputs, steps)
+    settings = model.settings()
+    settings["steps"] = (*settings["steps"], *steps)
+    first = model.first_convolution
+    return TunedClassifier(
+        net, dtype=dtype, layout=layout, compiled=compiled, fused=fused, first_convolution=first, **settings
+    )
 
 
-@torch.no_grad()
-def _choose_layout(net: nn.Module, inputs: Tensor) -> torch.memory_format:
-    """Channels-last for `net` and its images; the usual layout where it views features as rows, which needs that."""
-    for layout in (torch.channels_last, torch.contiguous_format):
-        net.to(memory_format=layout)  # type: ignore[call-overload]
-        try:
-            net(inputs.clone(memory_format=layout))
-        except Exception:  # whatever its code raises
-            continue
-        break
-    return layout
-
-
-def _compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Compiled under code of its own: of functions that share theirs, torch compiles the first few alone."""
-    if isinstance(function, FunctionType):
-        code, about = function.__code__.replace(), (function.__globals__, function.__name__, function.__defaults__)
-        function = FunctionType(code, *about, function.__closure__)
-    compiled: Callable[[Tensor], Tensor] = torch.compile(function)
-    return compiled
-
-
-@tf32(allowed=False)  # whose rounding would hide whether the two are the same
-@torch.no_grad()
-def _folded(net: nn.Module, inputs: Tensor, layer: str) -> nn.Module:
-    """A copy of `net` with its batch norms folded and nothing in place; just a copy where that changes what it answers.
+@tf32(allowed=False)  # its rounding would hide whether the two are the same
+def _fold(net: nn.Module, original: nn.Module, inputs: Tensor, layer: str, steps: list[Step]) -> nn.Module:
+    """Fold the batch norms of the copy `net` and let nothing work in place; return a plain copy if its answer changes.
 
     Guided Backprop would have to copy what a ReLU does in place, and to work in place saves the others nothing.
     """
-    folded = copy.deepcopy(net).requires_grad_(False)
-    for module in folded.modules():
+    for module in net.modules():
         if getattr(module, "inplace", False) is True:
             setattr(module, "inplace", False)  # noqa: B010 — a module's attributes have no types
     try:
-        fold_modules(folded, inputs.clone(), layer)
-        expected, answer = (_logits(each(inputs.clone())) for each in (net, folded))
-        if close(answer, expected, _SAME):
-            return folded
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # the network's code may look for the batch norms that are gone, or for images of another size
-        pass
-    return copy.deepcopy(net).requires_grad_(False)
+        count, norms = fold_modules(net, inputs.clone(), layer)
+        why = why_unlike(original, net, inputs, Tolerance.REORDERED)
+    except Exception as error:  # the network's own code may raise anything
+        if out_of_memory(error):
+            raise
+        why = in_words(error)
+    if why:
+        steps.append(Step("folded", "no", why))
+        return copy.deepcopy(original).requires_grad_(False)
+    left = "" if count == norms else f"{norms - count} do not follow a plain convolution of their own"
+    steps.append(Step("folded", f"{count} of {norms}", left))
+    return net
 
 
-def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor) -> None:
-    """All of `net` in `dtype` but the linear layer that makes the logits, in place."""
+def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor, steps: list[Step]) -> None:
+    """Convert all of `net` to `dtype` in place, except for the linear layer that makes the logits."""
     last = _last_linear(net, inputs)
-    kept = None if last is None else copy.deepcopy(last)
+    if last is None:
+        net.to(dtype)
+        steps.append(Step("logits", str(dtype).removeprefix("torch."), "no linear layer alone makes them"))
+        return
+    kept, own = copy.deepcopy(last), last.weight.dtype
     net.to(dtype)
-    if last is not None and kept is not None:
-        own = kept.weight.dtype
-        last.to(own).load_state_dict(kept.state_dict())
-        last.register_forward_pre_hook(lambda module, given: (given[0].to(own),))
+    last.to(own).load_state_dict(kept.state_dict())
+    last.register_forward_pre_hook(lambda module, given: (given[0].to(own),))
+    steps.append(Step("logits", str(own).removeprefix("torch.")))
 
 
-@torch.no_grad()
-def _try_out(net: nn.Module, inputs: Tensor, name: str) -> None:
-    try:
-        net(inputs)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelError(f"{name} cannot compute in {inputs.dtype} ({reason}): use precision='float32'.") from error
-
-
-@torch.no_grad()
 def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
-    """The linear layer whose only answer is the network's own."""
+    """Return the linear layer whose only answer is the network's own."""
     answers: list[tuple[nn.Linear, Tensor]] = []  # kept, so that their memory is not used again
 
     def remember(module: Any, given: Any, answer: Any) -> None:
         answers.append((module, answer))
 
     hooks = [module.register_forward_hook(remember) for module in net.modules() if isinstance(module, nn.Linear)]
-    try:
-        logits = _logits(net(inputs.clone()))
-    finally:
-        for hook in hooks:
-            hook.remove()
+    logits = try_out(net, inputs)
+    for hook in hooks:
+        hook.remove()
+    if isinstance(logits, Exception):
+        return None
     called = [module for module, _ in answers]
     makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
     return next((module for module in makers if called.count(module) == 1), None)
 
 
-def _logits(answer: Any) -> Tensor:
-    logits: Tensor = getattr(answer, "logits", answer)  # as Hugging Face's models answer
-    return logits
+def _choose_layout(model: Classifier, net: nn.Module, inputs: Tensor, steps: list[Step]) -> torch.memory_format:
+    """Put `net` into the channels-last layout, or the usual one if it views features as rows, which needs that."""
+    reasons: list[str] = []
+    for layout, name in ((torch.channels_last, "channels last"), (torch.contiguous_format, "usual")):
+        net.to(memory_format=layout)  # type: ignore[call-overload]
+        answer = try_out(net, inputs.clone(memory_format=layout))
+        if not isinstance(answer, Exception):
+            steps.append(Step("layout", name, "; ".join(reasons)))
+            return layout
+        reasons.append(f"{name}: {in_words(answer)}")
+    if not isinstance(own := own_answer(model), Exception):
+        raise ModelError(
+            f"the copy of {model.name} fails in both memory layouts ({'; '.join(reasons)}): write its forward as a "
+            f"function of its input and its parameters."
+        )
+    steps.append(Step("layout", "usual", f"untried: {in_words(own)}"))
+    return layout
+
+
+# ── Classifiers for grids ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def for_grid(model: Classifier, size: int) -> Classifier:
-    """The classifier for grids of size × size; its own `size` says how large an image it takes.
+    """Return the classifier for grids of size × size; its own `size` says how large an image it takes.
 
     - A network that takes any size (global pooling): the same network.
     - One whose fully connected head has weights for each position (VGG, AlexNet): it slides over the features, and
       its logits are averaged. The parameters are those of `model`, not copies.
-    - One that takes no other size (ViT): `model` itself, with a `size` other than the one asked for. Resize grids to it
-      by `resize_image` before anything else.
+    - One that takes no other size (ViT): the same network, with a `size` other than the one asked for. Resize grids to
+      it by `resize_image` before anything else.
 
-    What a network takes is found by trying, once for each size.
+    A trial for each size finds out which case it is.
     """
-    if size < 1:
-        raise ArgumentError(f"size={size} is not a number of pixels: use one such as {2 * model.size}.")
+    check_whole("size", size, 1, example=2 * model.size)
     return model.recall(("grid", size), lambda: _find(model, size))
 
 
 def _find(model: Classifier, size: int) -> Classifier:
-    if (error := _refusal(model)) is not None:
+    if isinstance(error := try_out(model, any_image(model)), Exception):
         raise ModelError(
-            f"{model.name} cannot take images of {model.size} × {model.size}, said to be its own size ({error}): give "
-            f"Classifier(…, size=SIDE) the side that it was made for."
+            f"{model.name} cannot take images of {model.size} × {model.size}, said to be its own size "
+            f"({in_words(error)}): give Classifier(…, size=SIDE) the side that it was made for."
         ) from error
     if size == model.size:
         return model
     sliding = _slide(model, size) if size > model.size else None
-    larger = sliding or model.around(model.net, model.name, size, Classifier)
-    return larger if _refusal(larger) is None else model
+    larger = sliding or _resized(model, size, Step("grid", "same network"))
+    if isinstance(error := try_out(larger, any_image(larger)), Exception):
+        return _resized(model, model.size, Step("grid", "resized", in_words(error)))
+    return larger
+
+
+def _resized(model: Classifier, size: int, step: Step) -> Classifier:
+    """Return a classifier for another size on the same network."""
+    return Classifier(model.net, **{**model.settings(), "size": size, "steps": (step,)})
 
 
 def _slide(model: Classifier, size: int) -> Classifier | None:
-    """With its head sliding; None where it has no head of a fixed size, or a warning where that cannot slide."""
+    """Return the model with its head sliding; None if its head has no fixed size, with a warning if it cannot slide."""
     pool = fixed_pool(model.net)
     if pool is None:
         return None
-    net = slide_head(model.net, pool, model.normalise(_blank(model)))
-    if net is None:
+    net = slide_head(model.net, pool, model.normalise(any_image(model)))
+    if isinstance(net, str):
         warnings.warn(
-            f"{model.name} has a head of a fixed size behind {pool!r} that cannot slide: features of larger images are "
-            f"pooled to that size.",
+            f"{model.name} has a head of a fixed size behind {pool!r} that cannot slide ({net}): features of larger "
+            f"images are pooled to that size.",
             PixelcertWarning,
             stacklevel=7,
         )
         return None
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
-    return model.around(net, f"{model.name}, sliding head", size, Classifier)
+    changes = {"name": f"{model.name}, sliding head", "size": size, "steps": (Step("grid", "sliding head"),)}
+    return Classifier(net, **{**model.settings(), **changes})
 
 
-def _refusal(model: Classifier) -> Exception | None:
-    """What `model` says against an image of its size."""
-    try:
-        with torch.inference_mode():
-            model(_blank(model))
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, AssertionError, ValueError, IndexError) as error:  # shapes, assertions, tables of positions
-        return error
-    return None
-
-
-def _blank(model: Classifier) -> torch.Tensor:
-    return torch.zeros(1, model.channels, model.size, model.size, device=model.device)
-
+# ── ReLUs replaced ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _RELUS = {F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
 _IN_PLACE = {F.relu_, torch.relu_, Tensor.relu_}
 
 
 class EveryReLU(TorchFunctionMode):
-    """While active, every ReLU and ReLU6 is ``stand_in(values, ceiling)``, a module or a call, in place or reused.
+    """A block in which every ReLU and ReLU6 is ``stand_in(values, ceiling)``: modules and calls, in place or reused.
 
-    The network is untouched. The ceiling is where ReLU6 clamps from above, ∞ for ReLU.
+    The network is untouched. ReLU6 clamps at the ceiling; for ReLU it is ∞.
     """
 
     def __init__(self, stand_in: Callable[[Tensor, float], Tensor]) -> None:
@@ -296,7 +265,7 @@ class EveryReLU(TorchFunctionMode):
 
 
 def _ceiling(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-    """Where a ReLU clamps from above; None for other functions. ReLU6 is a `hardtanh` from 0 to 6."""
+    """Return where a ReLU clamps from above; None for other functions. ReLU6 is a `hardtanh` from 0 to 6."""
     if func in _RELUS:
         return math.inf
     if func is F.relu6:
@@ -306,7 +275,7 @@ def _ceiling(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether others see the new values: the network may read the same tensor again."""
+    """Return True if others see the new values: the network may read the same tensor again."""
     position = {F.relu: 1, F.relu6: 1, F.hardtanh: 3}.get(func)
     asked = position is not None and len(args) > position and args[position]
     return bool(asked or kwargs.get("inplace") or func in _IN_PLACE)

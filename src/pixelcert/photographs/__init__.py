@@ -1,4 +1,4 @@
-"""Photographs: found in a folder, chosen once, and written down so that anyone can find them again."""
+"""Photographs: found in a folder, chosen once, and saved so that anyone can find them again."""
 
 from .choosing import choose as choose
 from .folder import Photograph as Photograph

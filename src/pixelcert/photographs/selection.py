@@ -1,55 +1,56 @@
-"""Selection: the photographs and grids of a study, written down so that everyone works on the same ones."""
+"""Selection: the photographs and grids of a study, saved so that everyone works on the same ones."""
 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.files import sha256, write_atomically
+from ..basics.files import read_sealed, sha256, write_sealed
 from ..basics.messages import ArgumentError, ImageError
 from ..image import load_image
 from .folder import locate
 
 
 class Purpose(IntEnum):
-    ORDER = 0  # in which photographs are examined
-    CELLS = 1  # which cell of a grid is explained
-    REUSE = 2  # which photographs come again when there are too few for the grids
+    """The use of a stream of random numbers."""
+
+    ORDER = 0  # the order in which photographs are examined
+    CELLS = 1  # the cell of each grid that is explained
+    REUSE = 2  # the photographs that come again when there are too few for the grids
 
 
 def stream(seed: int, purpose: Purpose) -> np.random.PCG64:
+    """Return the random bits of one purpose, which no other purpose shares."""
     return np.random.PCG64([seed % 2**64, int(purpose)])
 
 
 def shuffled(bits: np.random.PCG64, count: int) -> list[int]:
-    """0 to count - 1 in random order: sorted by random keys of 64 bits."""
+    """Return 0 to count - 1 in random order: sorted by random keys of 64 bits."""
     return [int(index) for index in np.argsort(bits.random_raw(count), kind="stable")]
 
 
 def drawn(bits: np.random.PCG64, count: int, below: int) -> list[int]:
-    """`count` random numbers from 0 to below - 1; of 64 bits, so that the remainder favours none noticeably."""
+    """Return `count` random numbers from 0 to below - 1; of 64 bits, whose remainders are even enough."""
     return [int(number) % below for number in bits.random_raw(count)]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Which photographs make a grid (`cells`: indices, in the order of the cells), and the `cell` to be explained."""
+    """A grid of photographs: their indices in the order of the cells, and the `cell` to be explained."""
 
     cells: tuple[int, ...]
     cell: int
 
 
 def compose_grid(images: Sequence[Tensor], m: int) -> Tensor:
-    """One image (C, m·h, m·w) of m² images (C, h, w), from left to right, then from top to bottom.
+    """Lay m² images (C, h, w) side by side as one (C, m·h, m·w), from left to right, then from top to bottom.
 
     >>> compose_grid([torch.full((1, 1, 2), float(value)) for value in range(4)], m=2)
     tensor([[[0., 0., 1., 1.],
@@ -65,11 +66,11 @@ def compose_grid(images: Sequence[Tensor], m: int) -> Tensor:
 
 
 class Seats:
-    """Photographs on their way into grids: each takes a cell of the first grid that lacks its class.
+    """Photographs in the cells of grids: each takes a cell of the first grid that lacks its class.
 
-    Photographs come in random order, so that the grids are random too, and nothing that comes later moves them: with
-    more grids, or more photographs, the first grids stay as they are. Each photograph is in one grid at most, as long
-    as there are enough; `fill` uses them again when there are no more.
+    Photographs come in random order, so the grids are random too. No later photograph moves an earlier one: with more
+    grids, or more photographs, the first grids stay as they are. Each photograph is in at most one grid until there
+    are no more; then `fill` uses them again.
     """
 
     def __init__(self, grids: int, m: int) -> None:
@@ -80,26 +81,27 @@ class Seats:
 
     @property
     def full(self) -> bool:
+        """True once every grid is complete."""
         return not self._open
 
     @property
     def classes(self) -> int:
-        """How many distinct classes have come."""
+        """The number of distinct classes so far."""
         return len(set(self._targets.values()))
 
     def add(self, photograph: int, target: int) -> None:
-        """Seat a photograph, given by its number, of class `target`."""
+        """Give a photograph of class `target`, known by its number, a cell if a grid lacks its class."""
         self._targets[photograph] = target
-        grid = next((grid for grid in self._open if target not in grid), None)
-        if grid is not None:
-            grid[target] = photograph
-            if len(grid) == self._size:
-                self._open = [other for other in self._open if other is not grid]
+        for grid in self._open:
+            if target not in grid:
+                grid[target] = photograph
+                self._open = [grid for grid in self._open if len(grid) < self._size]
+                return
 
     def fill(self, shuffles: np.random.PCG64) -> None:
-        """Complete the grids with photographs used before: every round deals each once, in a new random order.
+        """Complete the grids with photographs used before: every round uses each once, in a new random order.
 
-        There have to be as many classes as a grid has cells.
+        There must be at least as many classes as a grid has cells.
         """
         deck: list[int] = []
         everyone = list(self._targets)
@@ -113,7 +115,7 @@ class Seats:
         self._open = []
 
     def cells(self) -> list[tuple[int, ...]]:
-        """The photographs of every grid, by their numbers, in the order in which they came."""
+        """Return the numbers of every grid's photographs, in the order in which they came."""
         return [tuple(grid.values()) for grid in self._grids]
 
 
@@ -128,7 +130,7 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for; `filters` maps the names of the models that had to agree to the SHA-256 of their weights."""
+    """The arguments of `choose` behind a selection; `filters` maps model names to the SHA-256 of their weights."""
 
     seed: int
     confidence: float
@@ -143,7 +145,7 @@ class Chosen:
     """A photograph that passed.
 
     `target` is its label if it is `labelled`, else the class that all filters agree on, or None without filters.
-    `confidences` are the filters' in the target, by name.
+    `confidences` are those of the filters in the target, by name.
     """
 
     file: str
@@ -155,12 +157,13 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was chosen, of which `examined` photographs, of which so many `passed`; and the files left out, with why.
+    """The photographs and grids chosen for a request.
 
-    `photographs` are the images, the first `images` of them, and then those that are in grids alone.
+    The first `images` of the `photographs` are the images; the others are only in grids. `examined` photographs were
+    looked at, `passed` of them passed, and `unreadable` maps files that were left out to the reason.
     """
 
-    settings: Request
+    request: Request
     photographs: tuple[Chosen, ...]
     images: int
     grids: tuple[Grid, ...]
@@ -169,7 +172,7 @@ class Selection:
     unreadable: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        count, size = len(self.photographs), self.settings.m**2
+        count, size = len(self.photographs), self.request.m**2
         if not 0 <= self.images <= count:
             raise ArgumentError(f"images={self.images} with {count} photographs: it is how many of them are images.")
         for grid in self.grids:
@@ -180,30 +183,32 @@ class Selection:
 
     def save(self, path: str | Path) -> Path:
         """Write a JSON file that people can read; equal selections make equal files."""
-        return write_atomically(path, _to_text(_sealed(asdict(self))).encode())
+        content = asdict(self)
+        return write_sealed(path, KIND, VERSION, {"about": ABOUT, "settings": content.pop("request"), **content})
 
     @classmethod
     def load(cls, path: str | Path) -> Selection:
-        """The selection that was saved at `path`."""
-        content = _read_content(Path(path))
-        content["settings"] = Request(**content["settings"])
+        """Return the selection that was saved at `path`."""
+        content = read_sealed(path, KIND, VERSION, "choose again")
+        del content["about"]
         content["photographs"] = tuple(Chosen(**chosen) for chosen in content["photographs"])
         content["grids"] = tuple(Grid(tuple(grid["cells"]), grid["cell"]) for grid in content["grids"])
-        return cls(**content)
+        return cls(Request(**content.pop("settings")), **content)
 
 
 def read_chosen(folder: str | Path, chosen: Chosen, size: int | None = 224) -> Tensor:
-    """A chosen photograph as (3, size, size) in [0, 1], provided that its file is still the same."""
+    """Read a chosen photograph as (3, size, size) in [0, 1]; refuse a file that has changed."""
     data = read_file(locate(folder), chosen.file)
     if (digest := sha256(data)) != chosen.digest:
         raise ArgumentError(
-            f"{chosen.file} in folder={folder} has changed since it was chosen (SHA-256 {digest[:12]}…, then "
-            f"{chosen.digest[:12]}…): put the old file back, or choose again."
+            f"{chosen.file} in folder={folder} has changed since it was chosen (SHA-256 {chosen.digest[:12]}… then, "
+            f"{digest[:12]}… now): put the old file back, or choose again."
         )
     return decode(data, chosen.file, size)
 
 
 def read_file(folder: Path, file: str) -> bytes:
+    """Return the bytes of a photograph; a file that cannot be read is an ImageError."""
     try:
         return (folder / file).read_bytes()
     except OSError as error:
@@ -211,38 +216,7 @@ def read_file(folder: Path, file: str) -> bytes:
 
 
 def decode(data: bytes, file: str, size: int | None) -> Tensor:
-    """The bytes of an image file as (3, size, size); `file` names it in messages."""
+    """Turn the bytes of an image file into (3, size, size); `file` names it in messages."""
     content = io.BytesIO(data)
     content.name = file
     return load_image(content, size)
-
-
-def _sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """`content` under its kind and version, and with a checksum at the end."""
-    headed = {"kind": KIND, "version": VERSION, "about": ABOUT, **content}
-    return {**headed, "checksum": sha256(_to_text(headed).encode())}
-
-
-def _read_content(path: Path) -> dict[str, Any]:
-    """What was saved, exactly: only then does the checksum agree."""
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be read ({error.strerror}): check the path.") from error
-    except ValueError as error:
-        raise ArgumentError(f"{path} is damaged, cut short, or no JSON file ({error}): choose again.") from error
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise ArgumentError(f"{path} is not a {KIND}: give a file that Selection.save wrote.")
-    version = content.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise ArgumentError(
-            f"{path} has layout version {version!r} and this pixelcert reads up to {VERSION}: upgrade pixelcert."
-        )
-    checksum = content.pop("checksum", None)
-    if checksum != sha256(_to_text(content).encode()):
-        raise ArgumentError(f"{path} was changed or damaged: its contents do not match their checksum. Choose again.")
-    return {name: value for name, value in content.items() if name not in ("kind", "version", "about")}
-
-
-def _to_text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1)

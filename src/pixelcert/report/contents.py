@@ -1,6 +1,6 @@
-"""Data: what a page knows. Counts, packed; and every threshold and radius, computed here and never in the browser.
+"""Contents: the data of a page. Counts are packed; thresholds and radii are computed here, never in the browser.
 
-The browser steps down Holm's thresholds with whole numbers from `statistics.steps`, so its labels are those of
+The browser steps down Holm's thresholds with whole numbers from `statistics.steps`. So its labels equal those of
 `Certificate` pixel for pixel, and no special function is written twice.
 """
 
@@ -27,12 +27,12 @@ from ..plan import Criterion
 from ..votes import Votes
 from .entries import Chunks, Shown
 
-TAUS = tuple(percent / 100 for percent in range(51, 100))  # the slider's; those asked for come besides
-ALWAYS_SHOWN = 4  # choices that a page names even where there is only one: image, model, method, layer
+TAUS = tuple(percent / 100 for percent in range(51, 100))  # on the slider, besides those asked for
+ALWAYS_SHOWN = 4  # lists that a page shows even with one value: image, model, method, layer
 
 
 class Index:
-    """Everything that a page must know from the start, small: names, tests, and where the chunks are."""
+    """The small part that a page needs from the start: names, tests, and the names of the chunks."""
 
     def __init__(self, chunks: Chunks, taus: Sequence[float], criterion: Criterion) -> None:
         self._chunks, self._criterion = chunks, criterion
@@ -45,7 +45,7 @@ class Index:
         self._choices: list[dict[str, str]] = []
 
     def add(self, shown: Shown, levels: Sequence[float] | None = None) -> None:
-        """Take votes in: their counts and photograph become chunks."""
+        """Add votes; their counts and photograph become chunks."""
         votes = shown.votes
         votes.require_complete()
         photo = None if votes.photo is None else self._find_photo(votes.photo)
@@ -55,12 +55,13 @@ class Index:
         self._choices.append(shown.choices)
 
     def content(self) -> dict[str, Any]:
+        """Return everything added, as the page reads it."""
         facets, chosen = _facets(self._with_own_image_names())
         entries = [{**entry, "choices": values} for entry, values in zip(self._entries, chosen, strict=True)]
         return {"facets": facets, "entries": entries, "tests": self._tests, "palette": palette()}
 
     def _with_own_image_names(self) -> list[dict[str, str]]:
-        """Choices in which no two images, by digest and size, have the same name: only maps of one may be compared."""
+        """Return choices in which images of one name that differ in digest or size have names of their own."""
         images = [entry["image"] for entry in self._entries]
         of_name: dict[str, set[int]] = {}
         for image, choice in zip(images, self._choices, strict=True):
@@ -72,14 +73,14 @@ class Index:
         ]
 
     def _find_photo(self, photo: NDArray[np.uint8]) -> str:
-        """Each photograph is encoded once, which takes longer than all else."""
+        """Return a photograph's chunk. Each is encoded once, because that takes longer than all else."""
         key = sha256(str(photo.shape).encode(), photo.tobytes())
         if key not in self._photos:
             self._photos[key] = self._chunks.add("photo", to_png(photo))
         return self._photos[key]
 
     def _find_test(self, votes: Votes) -> int:
-        """Votes of one plan and size share a test, which depends on no count."""
+        """Return the number of the votes' test. Votes of one plan and size share it, because it depends on no count."""
         plan, counted = votes.plan, votes.predictions is not None
         key = (plan.sigma, plan.n, plan.guess, votes.size, votes.channels, counted)
         if key not in self._test_of:
@@ -92,7 +93,7 @@ class Index:
 
 
 def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict[str, Any]:
-    """All that is needed to certify votes of this kind at any of `taus`."""
+    """Return all that is needed to certify votes of this kind at any of `taus`."""
     plan, alpha, correction = votes.plan, criterion.alpha, criterion.correction
     by_count = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels)
     return {
@@ -111,7 +112,7 @@ def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict
 
 
 def _radius_promise(votes: Votes, alpha: float) -> str:
-    """What a radius map guarantees, in one sentence."""
+    """Say in one sentence what a radius map guarantees."""
     return (
         f"With confidence {confidence_in_words(alpha)}, for each level apart: every pixel keeps its majority label "
         f"under every change below its own radius in ℓ2 of the image's {space_in_words(votes)}, for all pixels and "
@@ -120,6 +121,7 @@ def _radius_promise(votes: Votes, alpha: float) -> str:
 
 
 def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
+    """Return the test at one τ, or the fewest samples that reach it."""
     tau = criterion.tau
     if fewest := statistics.fewest_samples(votes.plan, criterion, votes.pixels):
         return {"tau": tau, "fewest": fewest}
@@ -131,9 +133,9 @@ def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
 
 
 def _facets(choices: Sequence[dict[str, str]]) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """The lists to choose from, and for each entry its place in them.
+    """Return the lists to choose from, and for each entry its place in them.
 
-    A list is shown where it decides something that those before it leave open.
+    A list is shown if it decides something that those before it leave open.
     """
     choices = _told_apart(choices)
     facets: list[dict[str, Any]] = []
@@ -151,7 +153,7 @@ def _facets(choices: Sequence[dict[str, str]]) -> tuple[list[dict[str, Any]], li
 
 
 def _told_apart(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Choices with a number for those that nothing else tells apart."""
+    """Number the choices that nothing else tells apart."""
     seen: Counter[tuple[str, ...]] = Counter()
     numbered = []
     for choice in choices:
@@ -164,10 +166,10 @@ def _told_apart(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def pack(shown: Shown, levels: Sequence[float] | None = None) -> bytes:
-    """Counts and facts of votes, compressed: a line of JSON, then the planes, low level first.
+    """Compress counts and facts of votes: a line of JSON, then the planes, low level first.
 
-    Planes are `ones` of every level, then how often the pixel was neither one nor zero, then `guess_ones` where labels
-    are guessed. Each is stored as differences from pixel to pixel: neighbours are alike, and few pixels are neither.
+    The planes are `ones` of every level, then the samples in which a pixel was neither one nor zero, then `guess_ones`
+    if labels are guessed. They are stored as differences from pixel to pixel, because neighbours are alike.
     """
     votes = shown.votes
     ordered = sorted(votes.plan.levels if levels is None else levels)
@@ -192,7 +194,7 @@ def pack(shown: Shown, levels: Sequence[float] | None = None) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], NDArray[np.unsignedinteger]]:
-    """What `pack` packed: the header, and the planes as (kinds, levels, H, W). The page does the same."""
+    """Return what `pack` packed, as the page does: the header, and the planes as (kinds, levels, H, W)."""
     line, _, rest = zlib.decompress(data).partition(b"\n")
     header = json.loads(line)
     differences = np.frombuffer(rest, dtype=f"<u{header['bytes']}")
@@ -201,7 +203,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], NDArray[np.unsignedinteger]]:
 
 
 def _answer(votes: Votes) -> dict[str, Any] | None:
-    """The model's most frequent answer under noise."""
+    """Return the model's most frequent answer under noise, with its votes."""
     if votes.predictions is None:
         return None
     answer = int(votes.predictions.argmax())
@@ -215,7 +217,7 @@ def to_png(picture: NDArray[np.uint8]) -> bytes:
 
 
 def palette() -> dict[str, Any]:
-    """The figures' colours as bytes."""
+    """Return the figures' colours as bytes."""
     shades = colormaps[RADIUS_MAP](np.arange(256), bytes=True)[:, :3]
     return {"zero": _bytes_of(ZERO), "abstained": _bytes_of(ABSTAINED), "radius": shades.tolist()}
 

@@ -18,9 +18,8 @@ from ..plan import PRESETS, Plan
 from ..statistics import fewest_samples
 from ..study.inventory import FILE, Inventory
 from ..study.settings import Settings
-from ..study.store import Store
 from ..study.study import Study
-from ..study.tables import COLUMNS, Line, Means, Row, mean_in_words, planned, rows, summarise
+from ..study.tables import COLUMNS, Line, Means, planned, point_in_words, rows, summarise
 from ..votes import Votes
 
 LIMIT = 32_000_000  # characters of chunks inside a page; beyond it a browser is slow to open and needs much memory
@@ -28,9 +27,9 @@ NAME = re.compile(r"(counts|photo|figure)-[0-9a-f]{20}")
 
 
 class Chunks:
-    """Chunks by name. They stay in memory up to `limit`, and all move to `folder` when they pass it.
+    """Chunks by name. They stay in memory up to `limit`; beyond it, all move to `folder`.
 
-    As a context, it takes back what it wrote if the page fails.
+    As a context, it removes the files it wrote if the page fails.
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -38,7 +37,6 @@ class Chunks:
         self.inside: dict[str, str] = {}
         self.names: set[str] = set()
         self.size = 0  # characters, inside and outside
-        self.apart = False
         self._new: list[Path] = []  # files that were not there before
 
     def __enter__(self) -> Chunks:
@@ -54,20 +52,21 @@ class Chunks:
         """Keep `data`, and return the name to find it by."""
         name = f"{kind}-{sha256(data)[:20]}"
         assert NAME.fullmatch(name), "a name that serve refuses"
-        if name in self.names:
-            return name
-        text = b64encode(data).decode()
-        self.names.add(name)
-        self.size += len(text)
-        if self.size > self.limit:
-            self.apart = True
-        self.inside[name] = text
-        if self.apart:
-            self._move_out()
+        if name not in self.names:
+            self.names.add(name)
+            self.inside[name] = b64encode(data).decode()
+            self.size += len(self.inside[name])
+            if self.apart:
+                self._move_out()
         return name
 
+    @property
+    def apart(self) -> bool:
+        """True once the chunks are in the folder."""
+        return self.size > self.limit
+
     def remove_others(self) -> None:
-        """Delete what earlier pages of the same name left in the folder, and nothing else."""
+        """Delete the chunks that earlier pages of the same name left in the folder, and nothing else."""
         kept = self.names if self.apart else set()
         for file in self.folder.glob("*.js") if self.folder.is_dir() else ():
             if NAME.fullmatch(file.stem) and file.stem not in kept:
@@ -89,7 +88,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Shown:
-    """Votes, and what they are called: by their own provenance, or by the study that asked for them."""
+    """Votes and their names: those of their own provenance, or those of the study that asked for them."""
 
     votes: Votes
     image: str
@@ -104,7 +103,7 @@ class Shown:
 
     @property
     def choices(self) -> dict[str, str]:
-        """What tells these votes from others, the most telling first."""
+        """Facts that tell these votes from others, the most telling first."""
         plan, source = self.votes.plan, self.votes.provenance
         return {
             "Image": self.image,
@@ -123,7 +122,7 @@ class Shown:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What one wants to know to find these votes again."""
+        """Facts by which these votes can be made again."""
         plan, source = self.votes.plan, self.votes.provenance
         parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in source.params.items())
         return {
@@ -139,45 +138,41 @@ class Shown:
 
 
 def rules_in_words(plan: Plan) -> str:
-    """The preset that a plan follows, or what it does instead."""
+    """Name the preset that a plan follows, or spell its rules."""
     own = {"sign": plan.sign, "rule": plan.rule, "guess": plan.guess}
-    for name, preset in PRESETS.items():
-        if own == preset:
-            return name
     guess = f", {plan.guess} samples to guess" if plan.guess else ""
-    return f"{plan.sign}, {plan.rule}{guess}"
+    return next((name for name, preset in PRESETS.items() if own == preset), f"{plan.sign}, {plan.rule}{guess}")
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_SYMBOLS = {"sigma": "σ", "tau": "τ", "level": "K"}
 
 
 def is_study(path: Path) -> bool:
-    """Whether `path` names a study file or a study's folder, rather than votes."""
+    """Return True if `path` names a study's file or folder, and not votes."""
     return path.suffix == ".toml" or path.is_dir()
 
 
 def open_study(path: Path) -> Study:
-    """The study in a study file, or in the folder that one filled."""
+    """Open the study of a study file, or of the folder that it filled."""
     if path.suffix == ".toml" and not path.is_dir():
         return Study.open(path)
     if not (path / FILE).is_file():
-        raise ArgumentError(f"{path} is no study's folder, it has no {FILE}: give votes files, or a folder with one.")
+        raise ArgumentError(f"{path} is not a study's folder, it has no {FILE}: give votes files or a study's folder.")
     return Study(Inventory.load(path).settings, path.parent, path)
 
 
 def shown_of(study: Study) -> Iterator[Shown | None]:
-    """The votes of each job under the study's own names, None for those that are not there yet."""
+    """Yield the votes of each job under the study's own names, None if they are not there yet."""
     for job in study.jobs():
         votes = study.store.load_votes(job)
         yield None if votes is None else Shown(votes, job.scene.name, job.model.label, job.method, job.layer)
 
 
 def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
-    """What a page says of a study beside its votes."""
+    """Return what a page says about a study besides its votes."""
     return {
         "name": study.folder.name,
-        "columns": [f"{measure.title}{' (less is better)' if measure.best < 0 else ''}" for measure in COLUMNS],
+        "columns": [f"{column.title}{' (less is better)' if column.best < 0 else ''}" for column in COLUMNS],
         "tables": list(_tables(study)),
         "figures": [
             {**_name_figure(path.stem), "chunk": chunks.add("figure", data)}
@@ -188,60 +183,45 @@ def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
 
 
 def _name_figure(stem: str) -> dict[str, str]:
-    """A figure's name, and what it shows for those who do not see it."""
+    """Return a figure's name, and a description for readers who do not see it."""
     name = stem.replace("_", " ").replace("-", " ")
     return {"name": name, "about": FIGURES[stem].about if stem in FIGURES else name}
 
 
 def _tables(study: Study) -> Iterator[dict[str, Any]]:
-    """A summary for each point of the study at which something was measured, the study's usual point first."""
-    means = _means(study, study.store)
-    settings, usual = study.settings, study.point()
-    sizes = {(job.model.label, job.scene.kind): job.size for job in study.jobs()}
+    """Yield a summary for each point of the study at which something was measured, the usual point first."""
+    jobs, settings, usual = study.jobs(), study.settings, study.point()
+    means = Means(planned(jobs))
+    for row in rows(jobs, study.store):
+        means.add(row)
+    table = means.table()
+    sizes = {(job.model.label, job.scene.kind): job.size for job in jobs}
     axes = (settings.sigma, settings.n, settings.presets, settings.tau, sorted(settings.levels, reverse=True))
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
     for point in sorted(points, key=lambda point: point != usual):
-        if lines := summarise(means, **point):
-            caption = ", ".join(f"{_SYMBOLS.get(name, name)} = {_in_words(name, v)}" for name, v in point.items())
+        if lines := summarise(table, **point):
             beyond = _out_of_reach(settings, point, sizes)
-            yield {"caption": caption, "lines": [_line(line, beyond) for line in lines]}
+            yield {"caption": point_in_words(point), "lines": [_line(line, beyond) for line in lines]}
 
 
 def _out_of_reach(
     settings: Settings, point: Mapping[str, Any], sizes: Mapping[tuple[str, str], int]
 ) -> set[tuple[str, str]]:
-    """(model, kind of scene) whose maps have too many pixels for n to certify any of them at this point's τ."""
+    """Return (model, kind of scene) of the maps with too many pixels for n to certify any at this point's τ."""
     plan, criterion = settings.plans()[point["preset"], point["sigma"], point["n"]], settings.criterion(point["tau"])
     return {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
 
 
-def _means(study: Study, store: Store) -> list[Row]:
-    jobs = study.jobs()
-    means = Means(planned(jobs))
-    for row in rows(jobs, store):
-        means.add(row)
-    return means.table()
-
-
-def _in_words(name: str, value: Any) -> str:
-    return f"{value:g} %" if name == "level" else f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
-    """Cells and mean rank; where nothing can be certified, all methods are equal, and none has a rank."""
-    reached = {measure.metric for measure in COLUMNS if (line.model, measure.scene) not in beyond}
+    """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank."""
+    reached = {column.metric for column in COLUMNS if (line.model, column.scene) not in beyond}
     ranks = {metric: rank for metric, rank in line.ranks.items() if metric in reached}
-    cells = [_cell(line.means.get(m.metric), m.metric, ranks, m.metric in reached) for m in COLUMNS]
+    cells = [_cell(line, column.metric, column.metric in reached) for column in COLUMNS]
     rank = f"{sum(ranks.values()) / len(ranks):.1f}" if ranks else ""
     return {"names": [line.model, line.layer, line.method], "cells": [*cells, rank]}
 
 
-def _cell(row: Row | None, metric: str, ranks: Mapping[str, int], reached: bool) -> str:
-    """A mean with its 95 % half-width and rank, for a person."""
-    if row is None or row["count"] == 0:
-        return "not measured"
-    if not reached:
-        return "out of reach"
-    if row["mean"] is None:
-        return "undefined"
-    return f"{mean_in_words(row, metric)} #{ranks[metric]}"
+def _cell(line: Line, metric: str, reached: bool) -> str:
+    """Say a mean with its 95 % half-width and rank, for a person."""
+    mean, rank = line.cell(metric)
+    return f"{mean} {rank}".rstrip() if reached or mean == "not measured" else "out of reach"

@@ -1,4 +1,4 @@
-"""What a notebook shows of votes and certificates: a picture, the shares, and one sentence. Static and small."""
+"""Notebook: votes and certificates as small static HTML: a picture, the shares, and one sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 160  # pixels, the height of the row
 
 
 def certificate_html(certificate: Certificate) -> str:
-    """Photograph and certified maps side by side, with the shares of each level and the promise."""
+    """Show photograph and certified maps side by side, with the shares of each level and the promise."""
     votes, colours = certificate.votes, level_colours(certificate.levels)
     maps = [_to_bytes(paint_labels(certificate.labels[level], colours[level])) for level in certificate.levels]
     names = "".join(f'<th scope="col">{text}</th>' for text in ("top K %", "robustly in", "robustly out", "abstain"))
@@ -35,7 +35,7 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def votes_html(votes: Votes) -> str:
-    """Photograph and smoothed maps side by side, and how many samples are counted."""
+    """Show photograph and smoothed maps side by side, and the number of counted samples."""
     maps = [_to_bytes(1 - votes.smoothed(level)) for level in votes.plan.levels]
     levels = ", ".join(f"{level} %" for level in votes.plan.levels)
     counted = f"{votes.counted} of {votes.plan.n} samples at σ = {votes.plan.sigma:g}"
@@ -48,8 +48,7 @@ def votes_html(votes: Votes) -> str:
 
 def _title(votes: Votes) -> str:
     source = votes.provenance
-    name, target = source.image_name or "image", source.target_name
-    return escape(f"{name}, {target}: {source.method} at {source.layer} of {source.model or 'a model'}")
+    return escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
 
 
 def _to_bytes(picture: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -57,23 +56,16 @@ def _to_bytes(picture: NDArray[np.float64]) -> NDArray[np.uint8]:
 
 
 def _pictures(votes: Votes, maps: Sequence[NDArray[np.uint8]], what: str) -> str:
-    """The photograph, if there is one, and `maps` in one row, with their alternative in words."""
-    photo = "" if votes.photo is None else _tag(_encode(votes.photo, "JPEG"), "jpeg", "Photograph")
-    first, *others = maps
-    texts = [what, *("" for _ in others)]  # one alternative for all of them, read once
-    return photo + "".join(
-        _tag(_encode(picture, "PNG"), "png", text) for picture, text in zip((first, *others), texts, strict=True)
-    )
+    """Show the photograph, if there is one, and `maps` in one row, with one alternative text for all maps."""
+    photo = "" if votes.photo is None else _tag(votes.photo, "jpeg", "Photograph")
+    return photo + "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(maps))
 
 
-def _encode(picture: NDArray[np.uint8], kind: str) -> str:
+def _tag(picture: NDArray[np.uint8], kind: str, alt: str) -> str:
     buffer = io.BytesIO()
     image = Image.fromarray(picture)
-    if kind == "PNG" and image.mode == "RGB":
+    if kind == "png" and image.mode == "RGB":
         image = image.quantize(8)  # labels have three colours
     image.save(buffer, format=kind, optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _tag(data: str, kind: str, alt: str) -> str:
+    data = base64.b64encode(buffer.getvalue()).decode()
     return f'<img alt="{escape(alt)}" height="{_SHOWN}" style="margin: 2px" src="data:image/{kind};base64,{data}">'

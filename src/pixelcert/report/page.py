@@ -50,9 +50,10 @@ def write_page(
     correction: Correction | None = None,
     limit: int = LIMIT,
 ) -> Written:
-    """Write the interactive page of `votes` to `path`; refuses a τ that some of them cannot reach.
+    """Write the interactive page of `votes` to `path`; refuse a τ that some of them cannot reach.
 
-    Counts of more than `limit` characters go to a folder beside it, ``report_files/`` for ``report.html``.
+    If the counts have more than `limit` characters, they go to a folder beside it, ``report_files/`` for
+    ``report.html``.
     """
     path, chosen = Path(path), None if levels is None else check_levels(levels)
     with Chunks(folder_of(path), limit) as chunks:
@@ -72,7 +73,7 @@ def write_study_page(
     limit: int = LIMIT,
     progress: Progress | None = None,
 ) -> Written:
-    """Write the interactive page of what a study has finished: its votes, summary and figures."""
+    """Write the interactive page of a study's finished part: its votes, summary and figures."""
     path, settings = Path(path), study.settings
     tau = study.point()["tau"] if tau is None else tau
     criterion = settings.criterion(tau)
@@ -89,7 +90,7 @@ def write_study_page(
 
 
 def folder_of(page: Path) -> Path:
-    """Where a page's chunks are, if they are not inside."""
+    """Return the folder of a page's chunks, if they are not inside the page."""
     return page.with_name(f"{page.stem}_files")
 
 
@@ -108,7 +109,7 @@ def _write(path: Path, chunks: Chunks, index: Index, about: dict[str, Any], titl
 
 
 def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
-    """HTML of a page. All that comes from votes stands in inert elements, which the script reads as text."""
+    """Return the HTML of a page. Everything from votes is in inert elements, which the script reads as text."""
     if not content["entries"]:
         raise ArgumentError(
             "there are no votes to show: give votes files that `certify` left, or a study that has run."
@@ -134,7 +135,7 @@ def join_script(parts: Iterable[str]) -> str:
 
 
 def _policy(style: str, script: str, folder: bool) -> str:
-    """What the browser lets the page do: run this very script, and with a folder, what that script loads from there."""
+    """Allow the page's own script and, with a folder, the chunks that the script loads from there; forbid the rest."""
     more = " 'strict-dynamic'" if folder else ""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'{more}; style-src '{_hash(style)}'; img-src blob: data:; "
@@ -147,7 +148,7 @@ def _hash(text: str) -> str:
 
 
 def _inert(content: dict[str, Any]) -> str:
-    """JSON that no HTML parser sees a tag in. Doubles are written so that they come back exactly."""
+    """Return JSON in which no HTML parser sees a tag. Doubles come back exactly."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -158,10 +159,10 @@ def _resource(name: str) -> str:
 
 ADDRESS = "127.0.0.1"
 _HTML, _SCRIPT = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
-_UNQUOTED = "!*'()"  # which encodeURIComponent leaves as they are
+_UNQUOTED = "!*'()"  # encodeURIComponent leaves them as they are
 _HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "frame-ancestors 'none'",  # the page's own policy stands in the page
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the rest of the policy is in the page
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -169,14 +170,14 @@ _HEADERS = {
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves `page` and its chunks until `shutdown`; `url` is where."""
+    """A server of `page` and its chunks at `url`, until `shutdown`."""
 
     daemon_threads = True
 
     def __init__(self, page: str | Path, port: int = 0) -> None:
         if not 0 <= port < 65536:
-            raise ArgumentError(f"port={port} is no port: choose one up to 65535, or 0 for any that is free.")
-        self._page = Path(page).resolve()  # a link to a page is followed here, once, and none later
+            raise ArgumentError(f"port={port} is not a port: choose one up to 65535, or 0 for any that is free.")
+        self._page = Path(page).resolve()  # the only time that a link is followed
         self._lock = Lock()
         self._seen = _state_of(self._page)
         self._files = _files_of(self._page)
@@ -186,16 +187,16 @@ class PageServer(ThreadingHTTPServer):
             raise ArgumentError(f"port={port} cannot be opened ({error.strerror}): choose another, or 0.") from error
         self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
         if self.server_port == 80:
-            self.hosts |= {ADDRESS, "localhost"}  # browsers leave the usual port out
+            self.hosts |= {ADDRESS, "localhost"}  # browsers omit the usual port
 
     @property
     def files(self) -> dict[str, tuple[Path, str]]:
-        """What may be asked for: path → file and type. A page written anew has other chunks."""
+        """Files that may be asked for: path → file and type. A page written anew has other chunks."""
         with self._lock:
             if (seen := _state_of(self._page)) != self._seen:
                 try:
                     self._files = _files_of(self._page)
-                except ArgumentError:  # it is gone, or no page any more
+                except ArgumentError:  # the file is gone, or is not a page any more
                     self._files = {}
                 self._seen = seen
             return self._files
@@ -206,7 +207,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 def _state_of(page: Path) -> tuple[int, ...] | None:
-    """Which changes when a page is written anew."""
+    """Return values that change when a page is written anew; None if there is none."""
     try:
         found = page.lstat()
     except OSError:
@@ -215,7 +216,7 @@ def _state_of(page: Path) -> tuple[int, ...] | None:
 
 
 def _files_of(page: Path) -> dict[str, tuple[Path, str]]:
-    """What may be asked for: path → file and type."""
+    """Return the files that may be asked for: path → file and type."""
     try:
         with page.open("rb") as file:
             start = file.read(4096)
@@ -224,15 +225,10 @@ def _files_of(page: Path) -> dict[str, tuple[Path, str]]:
     if MARK.encode() not in start:
         raise ArgumentError(f"{page} is not a page that pixelcert wrote: give one of `pixelcert report`.")
     folder = folder_of(page)
-    found = {"/": (page, _HTML)}
-    if folder.is_dir() and not folder.is_symlink():
-        names = (file.stem for file in folder.glob("*.js"))
-        found |= {
-            f"/{quote(folder.name, safe=_UNQUOTED)}/{name}.js": (folder / f"{name}.js", _SCRIPT)
-            for name in names
-            if NAME.fullmatch(name)
-        }
-    return found
+    inside = folder.glob("*.js") if folder.is_dir() and not folder.is_symlink() else ()
+    below = f"/{quote(folder.name, safe=_UNQUOTED)}/"
+    chunks = {f"{below}{file.name}": (file, _SCRIPT) for file in inside if NAME.fullmatch(file.stem)}
+    return {"/": (page, _HTML), **chunks}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -242,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 20  # seconds for which a silent connection is kept
 
     def parse_request(self) -> bool:
-        """Refuse before anything is looked up: other methods, other hosts."""
+        """Refuse other methods and other hosts before anything is looked up."""
         if not super().parse_request():
             return False
         if self.command not in ("GET", "HEAD"):
@@ -265,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def _refuse(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> None:
-        self.close_connection = True  # a body that nobody read may follow
+        self.close_connection = True  # because an unread body may follow
         self._answer(
             status, status.phrase.encode(), "text/plain; charset=utf-8", {"Connection": "close", **(headers or {})}
         )
@@ -285,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _read(path: Path) -> bytes | None:
-    """A plain file's bytes; None where a link or something else has taken its place."""
+    """Return a plain file's bytes; None if a link or something else has taken its place."""
     if path.is_symlink():
         return None
     try:

@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..basics.files import check_name
 from ..basics.messages import ArgumentError, VotesFileError
 from ..explainer import Explainer, Tuning
 from ..image import image_hash, load_image
 from ..methods import METHODS, Method, method
 from ..models import Classifier
 from ..noise import snap
-from ..plan import Criterion, Plan, check_levels
+from ..plan import Plan
 from ..votes import Provenance, Votes
 from .sample import Interrupted, SamplingError, Subject, differences, sample_plans
 
 
 class Place(NamedTuple):
-    """Where votes go: whole ones, and what an interruption leaves of them."""
+    """The files of a subject's votes: whole ones, and what an interruption leaves of them."""
 
     whole: Path
     partial: Path
@@ -119,49 +118,3 @@ def image_of(votes: Votes, files: Sequence[Path] = ()) -> Tensor:
             return image
     name = votes.provenance.image_name or "the image"
     raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
-
-
-# ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
-
-
-def check_own_names(files: Sequence[Path], what: str, remedy: str) -> None:
-    """Refuse files of which two would be written under one name."""
-    stems = [file.stem for file in files]
-    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
-        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
-
-
-def votes_places(images: Sequence[Path], out: Path, method: str, layer: str) -> list[Place]:
-    """Return the place of each image's votes in the folder `out`, which is made."""
-    check_own_names(images, "images", "rename or run them apart")
-    make_folder(out)
-    places = [Place.of(out / f"{path.stem}-{method}-{layer}.safetensors") for path in images]
-    for place in places:
-        check_name(place.partial)
-    return places
-
-
-def picture_file(
-    file: Path, plan: Plan, criterion: Criterion, levels: Sequence[float] | None = None, out: Path | None = None
-) -> Path:
-    """Return where the picture of a certificate of the votes in `file` goes.
-
-    What differs from the defaults is in its name, so that it never takes the place of another picture.
-    """
-    usual, chosen = Criterion(), sorted(plan.levels if levels is None else check_levels(levels), reverse=True)
-    parts = [file.stem]
-    parts += [f"tau{criterion.tau}"] if criterion.tau != usual.tau else []
-    parts += [f"alpha{criterion.alpha}"] if criterion.alpha != usual.alpha else []
-    correction = criterion.correction_for(plan)
-    parts += [correction] if correction != usual.correction_for(plan) else []
-    parts += [f"K{level}" for level in chosen] if chosen != sorted(plan.levels, reverse=True) else []
-    picture = (out or file.parent) / f"{'-'.join(parts)}.png"
-    check_name(picture)
-    return picture

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..basics.machine import out_of_memory
 from ..basics.messages import ExplainerError, PixelcertWarning, Progress
 from ..explainer import Explainer, Explanation, Tuning, class_names, explain
 from ..image import to_photo
@@ -164,7 +165,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                 if pieces:
                     queued.append(_queue(pieces, explainer, tuning))
             except (RuntimeError, MemoryError) as error:
-                if batch_size == 1 or not _out_of_memory(error):
+                if batch_size == 1 or not out_of_memory(error):
                     raise
                 batch_size //= 2
                 continue
@@ -306,13 +307,6 @@ def _check_independence(
             "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
             "explain each image by itself (is a network in training mode?), or use batch_size=1."
         )
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    phrases = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # CPU, MPS, cuDNN, cuBLAS
-    return any(phrase in str(error) for phrase in phrases)
 
 
 def _warn_if_silent(votes: Votes) -> None:

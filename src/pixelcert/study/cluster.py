@@ -1,4 +1,4 @@
-"""Running a study on a Ray cluster: the same jobs, each by a worker process that Ray places and replaces."""
+"""Cluster: a study on Ray. Worker processes do the same jobs; Ray starts each, and starts it again when it dies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..basics.messages import ArgumentError
 from .inventory import Inventory
 from .job import Job
 from .runner import Tally, Watch
 from .store import Store
-from .worker import Ending, Worker
+from .worker import Ending, Materials, Worker
 
 _DEATHS = 3  # of the worker doing a job, after which the job counts as failed
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to run, and what each worker takes of it."""
+    """A Ray cluster, and what each worker takes of it."""
 
-    address: str  # "auto": the cluster of this machine, or a new one on it; else HOST:PORT or ray://HOST:PORT
+    address: str  # "auto" (the cluster of this machine, or a new one on it), HOST:PORT or ray://HOST:PORT
     cpus: float = 1
     gpus: float | None = None  # None: one where the cluster has any
     workers: int | None = None  # None: as many as fit
@@ -42,13 +44,11 @@ class Cluster:
 class RemoteWorker:
     """A `Worker` in a process of its own, on any machine that sees the study's folder."""
 
-    def __init__(self, resolved: Inventory, base: Path, folder: Path, token: Path, threads: int) -> None:
-        import torch
-
+    def __init__(self, inventory: Inventory, base: Path, folder: Path, token: Path, threads: int) -> None:
         if not token.exists():
             raise ArgumentError(f"{folder} on {os.uname().nodename} is not the folder of this run: share it.")
         torch.set_num_threads(threads)
-        self._worker = Worker(resolved, base, Store(folder, resolved.settings))
+        self._worker = Worker(Materials(inventory, base), Store(folder, inventory.settings))
 
     def ready(self) -> str:
         return os.uname().nodename
@@ -59,7 +59,7 @@ class RemoteWorker:
 
 def run_on_ray(
     jobs: Sequence[Job],
-    resolved: Inventory,
+    inventory: Inventory,
     base: Path,
     store: Store,
     cluster: Cluster,
@@ -76,21 +76,18 @@ def run_on_ray(
     try:
         token.parent.mkdir(parents=True, exist_ok=True)
         token.touch()
-        pool = Pool(
-            ray, _start_workers(ray, cluster, (resolved, base.absolute(), store.folder.absolute(), token)), store
-        )
+        given = inventory, base.absolute(), store.folder.absolute(), token
+        pool = Pool(ray, _start_workers(ray, cluster, given), store)
         todo = list(jobs)
         for _ in range(1 + retries):
             todo = pool.do_all(todo, tally, watch)
-            if not todo:
-                return
     finally:
         token.unlink(missing_ok=True)
         ray.shutdown()
 
 
 class Pool:
-    """Workers of a cluster, and their jobs. A worker joins when it is ready, again after it died, or never."""
+    """The workers of a cluster, and their jobs. A worker joins when it is ready, and again after it died."""
 
     def __init__(self, ray: Any, workers: Sequence[Any], store: Store) -> None:
         self._ray, self._store = ray, store
@@ -99,7 +96,7 @@ class Pool:
         self._starting = {worker.ready.remote(): worker for worker in workers}
 
     def do_all(self, jobs: Sequence[Job], tally: Tally, watch: Watch) -> list[Job]:
-        """Each job is done or failed: the failed ones are returned. Idle workers get the next job in line."""
+        """Do each job until it is done or failed, and return the failed ones. Idle workers get the next job in line."""
         line, failed, deaths = deque(jobs), [], Counter[str]()
         while line or self._doing:
             while line and self._idle:
@@ -123,7 +120,7 @@ class Pool:
         return failed
 
     def _endings(self) -> Iterator[tuple[Job, Ending]]:
-        """What has happened within a second."""
+        """Yield what has happened within a second."""
         ready, _ = self._ray.wait([*self._doing, *self._starting], timeout=1.0)
         for future in ready:
             if future in self._starting:
@@ -182,7 +179,7 @@ def _knock(address: str) -> None:
 
 
 def _start_workers(ray: Any, cluster: Cluster, settings: tuple[Any, ...]) -> list[Any]:
-    """As many as fit, each restarted wherever there is room when it dies."""
+    """Start as many workers as fit. A worker that dies is restarted wherever there is room."""
     resources = ray.cluster_resources()
     gpus = float(resources.get("GPU", 0) > 0) if cluster.gpus is None else cluster.gpus
     asked = {"CPU": cluster.cpus, "GPU": gpus}

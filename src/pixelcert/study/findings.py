@@ -1,86 +1,104 @@
-"""Findings: what a finished or running study knows, read-only, for figures. Files are read when a figure asks."""
+"""Findings: a finished or running study read back for figures. Files are read when a figure asks for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..basics.messages import ArgumentError
 from ..certificate import certify_or_abstain
-from ..figures.sheet import FAMILIES
 from ..methods import METHODS
 from ..plan import ABSTAIN, Plan
 from ..statistics import certified_radius, fewest_samples, radius
 from ..votes import Votes
 from .inventory import Inventory
 from .job import Job, Scene
+from .settings import Settings
+from .store import Store
 from .study import Study
 from .tables import mean_and_half_width
-
-if TYPE_CHECKING:
-    from .worker import Worker
-
+from .worker import Materials
 
 MetricAt = tuple[str, float | None, float | None]  # metric, τ, level
 
 
 class UnavailableError(ArgumentError):
-    """A figure that this study cannot give, and what the study lacks."""
-
-
-@dataclass(frozen=True)
-class View:
-    """One point of a study, and which of its models, layers and methods to show."""
-
-    models: tuple[str, ...]
-    layers: tuple[str, ...]
-    methods: tuple[str, ...]
-    sigma: float
-    n: int
-    preset: str
-    tau: float
-    level: float
-    image: str | None = None  # a photograph's name; None for the first
-    given: frozenset[str] = frozenset()  # what was asked for by name, not taken by default
-
-    @property
-    def model(self) -> str:
-        return self.models[0]
+    """This study cannot give a figure; the message says what it lacks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Certified:
-    """One job's votes and what they certify at a τ; where τ is out of reach, everything abstains."""
+    """One job's votes, and the maps that they certify at a τ; all pixels abstain where τ is out of reach."""
 
     votes: Votes
     labels: dict[float, NDArray[np.int8]]  # level → (H, W)
     overlay: NDArray[np.float32]  # (H, W)
 
 
-class Findings:
-    """The jobs of a study by what they are, their measures, and their certified maps.
+class Measured:
+    """The measures of jobs, read from a store and kept. A series is the jobs of one method on every image or grid."""
 
-    A `cell` is one method at one layer of one model, at one σ; it has a job for each image or grid.
-    """
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._measures: dict[str, dict[MetricAt, float | None] | None] = {}
+        self._names: dict[MetricAt, MetricAt] = {}  # equal keys once: a large study has millions
+
+    def measures(self, job: Job) -> Mapping[MetricAt, float | None] | None:
+        """Return everything measured of a job, by metric, τ and level; None if it is not finished."""
+        if job.key not in self._measures:
+            loaded, found = self._store.load_measures(job), {}
+            for row in loaded["rows"] if loaded else ():
+                key = row["metric"], row["tau"], row["level"]
+                found[self._names.setdefault(key, key)] = row["value"]
+            self._measures[job.key] = found if loaded else None
+        return self._measures[job.key]
+
+    def finished(self, series: Sequence[Job]) -> int:
+        """Count the finished jobs of a series."""
+        return sum(self.measures(job) is not None for job in series)
+
+    def values(
+        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
+    ) -> list[float | None]:
+        """Return a metric of the finished jobs of a series; None where it is undefined."""
+        finished, key = (self.measures(job) for job in series), (metric, tau, level)
+        return [measured[key] for measured in finished if measured and key in measured]
+
+    def defined(
+        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
+    ) -> list[Job]:
+        """Return the finished jobs of a series on which a metric is defined."""
+        key = metric, tau, level
+        return [job for job in series if (measured := self.measures(job)) and measured.get(key) is not None]
+
+    def mean(
+        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
+    ) -> float | None:
+        """Return the mean of the defined values, as in the study's tables; None where there are none."""
+        return mean_and_half_width([one for one in self.values(series, metric, tau, level) if one is not None])[0]
+
+
+class Findings(Measured):
+    """The jobs of a study by what they are, their measures, and their certified maps."""
 
     def __init__(self, study: Study) -> None:
+        super().__init__(study.store)
         self.study, self.settings = study, study.settings
-        self._cells: dict[tuple[Any, ...], list[Job]] = {}
+        self.series: dict[tuple[Any, ...], list[Job]] = {}  # by kind of scene, model, method, layer, σ, n and preset
         jobs = study.jobs()
         if not any(map(study.store.measured, jobs)):
             raise ArgumentError(f"no job in {study.folder} is finished: `pixelcert study run` does them.")
         for job in jobs:
             where = (job.scene.kind, job.model.label, job.method, job.layer, job.plan.sigma, job.plan.n, job.preset)
-            self._cells.setdefault(where, []).append(job)
-        self._measures: dict[str, dict[MetricAt, float | None] | None] = {}
-        self._names: dict[MetricAt, MetricAt] = {}  # equal keys once: a large study has millions
+            self.series.setdefault(where, []).append(job)
 
-    # ── What there is ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── Names ─────────────────────────────────────────────────────────────────────────────────────────
 
     def at(
         self,
@@ -91,128 +109,53 @@ class Findings:
         image: str | None = None,
         **point: Any,
     ) -> View:
-        """One point of the study: what is asked, else all models, layers and methods, and `Study.setting`."""
+        """Return one point of the study: as asked, else all models, layers and methods at `Study.point`."""
         asked = {"model": model, "layer": layer, "method": methods or None, "image": image, **point}
         names = self.settings
         return View(
-            self._choose("model", [model] if model else [], names.models),
-            self._choose("layer", [layer] if layer else [], names.layers),
-            self._choose("method", methods, tuple(names.methods)),
+            self,
+            _choose("model", [model] if model else [], names.models),
+            _choose("layer", [layer] if layer else [], names.layers),
+            _choose("method", methods, names.methods),
             image=image,
             given=frozenset(name for name, value in asked.items() if value is not None),
             **self.study.point(**point),
         )
 
-    @staticmethod
-    def _choose(what: str, asked: Sequence[str], known: tuple[str, ...]) -> tuple[str, ...]:
-        for name in asked:
-            if name not in known:
-                raise ArgumentError(f"{what} {name!r} is not in the study: choose one of {', '.join(known)}.")
-        return tuple(dict.fromkeys(asked)) or known
-
     def base(self, method: str) -> str:
-        """The method that a name in the study stands for."""
+        """Return the method that a name in the study stands for."""
         return self.settings.method_named(method)[0]
 
     def family(self, method: str) -> str:
         return METHODS[self.base(method)].family
 
     def by_family(self, methods: Iterable[str]) -> dict[str, list[str]]:
-        """Methods of each family that has any, families in the paper's order."""
-        found = {family: [name for name in methods if self.family(name) == family] for family in FAMILIES}
+        """Group methods by their families, which come in the order of the registry."""
+        families = dict.fromkeys(method.family for method in METHODS.values())
+        found = {family: [name for name in methods if self.family(name) == family] for family in families}
         return {family: names for family, names in found.items() if names}
 
-    def own_layer(self, method: str, at: View) -> str:
-        """Where a method's maps are shown: as asked, else where the method itself prefers, if the study has it."""
-        preferred = METHODS[self.base(method)].layers[0]
-        return preferred if preferred in at.layers else at.layers[0]
-
     def scenes(self, kind: str) -> list[Scene]:
-        """The study's images or grids."""
-        jobs = next((jobs for where, jobs in self._cells.items() if where[0] == kind), [])
+        """Return the study's images or grids."""
+        jobs = next((jobs for where, jobs in self.series.items() if where[0] == kind), [])
         return [job.scene for job in jobs]
 
     def require(self, kind: str) -> list[Scene]:
-        """`scenes`, of which there must be some."""
+        """Return the scenes; refuse a study that has none of the kind."""
         if not (found := self.scenes(kind)):
             raise UnavailableError(f"the study has no {kind}s: set {kind}s.count in its file and run it.")
         return found
 
-    def image_number(self, at: View) -> int:
-        """Which of the images to show: the one asked for by its file's name, else the first."""
-        names = [scene.name for scene in self.require("image")]
-        if at.image is None:
-            return 0
-        if at.image not in names:
-            some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-            raise ArgumentError(f"image {at.image!r} is not in the study: choose one of {some}.")
-        return names.index(at.image)
-
-    def cell(self, kind: str, model: str, method: str, layer: str, at: View, sigma: float | None = None) -> list[Job]:
-        """The jobs on every image or grid, finished or not, at the setting's σ or another."""
-        return self._cells.get((kind, model, method, layer, sigma or at.sigma, at.n, at.preset), [])
-
-    # ── Measures ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def values(
-        self, cell: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> list[float | None]:
-        """A metric of the finished jobs of a cell; None where it is undefined."""
-        finished = (self.measures(job) for job in cell)
-        return [measured[metric, tau, level] for measured in finished if measured and (metric, tau, level) in measured]
-
-    def defined(
-        self, cell: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> list[Job]:
-        """The finished jobs of a cell on which a metric is defined."""
-        finished = ((job, self.measures(job)) for job in cell)
-        return [job for job, measured in finished if measured and measured.get((metric, tau, level)) is not None]
-
-    def mean(
-        self, cell: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> float | None:
-        """Of the defined values, as in the study's tables; None where there are none."""
-        return mean_and_half_width([one for one in self.values(cell, metric, tau, level) if one is not None])[0]
-
-    def finished(self, cell: Sequence[Job]) -> int:
-        return sum(self.measures(job) is not None for job in cell)
-
-    def measures(self, job: Job) -> Mapping[MetricAt, float | None] | None:
-        """Everything measured of a job, by metric, τ and level; None if it is not finished."""
-        if job.key not in self._measures:
-            loaded = self.study.store.load_measures(job)
-            self._measures[job.key] = None if loaded is None else self._index(loaded["rows"])
-        return self._measures[job.key]
-
-    def _index(self, rows: Iterable[Mapping[str, Any]]) -> dict[MetricAt, float | None]:
-        keys = [(row["metric"], row["tau"], row["level"]) for row in rows]
-        return {self._names.setdefault(key, key): row["value"] for key, row in zip(keys, rows, strict=True)}
-
     @staticmethod
     def radius(jobs: Sequence[Job], sigma: float, tau: float) -> float:
-        """R for every image, on the noise's grid or not: the smallest of the jobs' sizes."""
+        """Return R for every image, on the noise's lattice or not: the smallest of the jobs' sizes."""
         largest = max((job.size for job in jobs), default=0)
         return certified_radius(radius(sigma, tau), largest**2)
-
-    # ── The test ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def correction(self, at: View) -> str:
-        """How the test accounts for its many pixels, in words."""
-        named = self.settings.criterion(at.tau).correction_for(self._plan(at))
-        return "not corrected" if named == "none" else named
-
-    def fewest_samples(self, at: View, tau: float, size: int) -> int | None:
-        """How many samples τ needs on images of that side in pixels, where the setting has too few; else None."""
-        return fewest_samples(self._plan(at), self.settings.criterion(tau), size**2)
-
-    def _plan(self, at: View) -> Plan:
-        plans = {(str(preset), sigma, n): plan for (preset, sigma, n), plan in self.settings.plans().items()}
-        return plans[at.preset, at.sigma, at.n]
 
     # ── Maps ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def certified(self, job: Job, tau: float) -> Certified | None:
-        """A job's certified maps; None if it is not finished."""
+        """Return a job's certified maps; None if it is not finished."""
         if (votes := self.study.store.load_votes(job)) is None:
             return None
         if (made := certify_or_abstain(votes, self.settings.criterion(tau))) is None:
@@ -221,22 +164,102 @@ class Findings:
         return Certified(votes, dict(made.labels), made.overlay)
 
     def noisy_maps(self, job: Job, count: int) -> NDArray[np.float64]:
-        """Explanations of the image and of its first `count` noisy samples, the study's own: (1 + count, H, W).
+        """Return maps of the image and of its first `count` noisy samples, the study's own: (1 + count, H, W).
 
-        Loads the model, which nothing else here does.
+        This loads the model, which nothing else here does.
         """
-        import torch
-
-        from ..explainer import explain
-        from ..noise import noisy, snap
-
-        explainer, image = self._worker.explainer(job), self._worker.image(job)
-        clean = snap(image.to(explainer.model.device))
-        images = torch.cat([clean[None], noisy(clean, job.plan.sigma, job.plan.seed, range(count))])
-        if (votes := self.study.store.load_votes(job)) is None:
-            raise UnavailableError(f"{job} is not finished: `pixelcert study run` does it.")
-        return explain(explainer, images, votes.provenance.target).maps.double().cpu().numpy()
+        clean, noisy = self._materials.maps(job, 0.0, 1), self._materials.maps(job, job.plan.sigma, count)
+        return np.concatenate([clean, noisy]).astype(np.float64)
 
     @cached_property
-    def _worker(self) -> Worker:
-        return self.study.worker(Inventory.load(self.study.folder))
+    def _materials(self) -> Materials:
+        return self.study.materials(Inventory.load(self.study.folder))
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of a study to show: one point of it, and some of its models, layers and methods."""
+
+    findings: Findings
+    models: tuple[str, ...]
+    layers: tuple[str, ...]
+    methods: tuple[str, ...]
+    sigma: float
+    n: int
+    preset: str
+    tau: float
+    level: float
+    image: str | None = None  # a photograph's name; None for the first
+    given: frozenset[str] = frozenset()  # names of the choices that were asked for, not taken by default
+
+    @property
+    def settings(self) -> Settings:
+        return self.findings.settings
+
+    @property
+    def model(self) -> str:
+        return self.models[0]
+
+    @property
+    def levels(self) -> list[float]:
+        """All levels of the study, the largest first."""
+        return sorted(self.settings.levels, reverse=True)
+
+    @property
+    def families(self) -> dict[str, list[str]]:
+        """The methods shown, by family, in the paper's order."""
+        return self.findings.by_family(self.methods)
+
+    @property
+    def correction(self) -> str:
+        """Name the test's correction for its many pixels."""
+        named = self.settings.criterion(self.tau).correction_for(self._plan)
+        return "not corrected" if named == "none" else named
+
+    @property
+    def _plan(self) -> Plan:
+        plans = {(str(preset), sigma, n): plan for (preset, sigma, n), plan in self.settings.plans().items()}
+        return plans[self.preset, self.sigma, self.n]
+
+    def fewest_samples(self, tau: float, size: int) -> int | None:
+        """Return how many samples τ needs on images with sides of `size` pixels, if n is too few; else None."""
+        return fewest_samples(self._plan, self.settings.criterion(tau), size**2)
+
+    def own_layer(self, method: str) -> str:
+        """Return the layer to show a method at: the one asked for, else the one it prefers if the study has it."""
+        preferred = METHODS[self.findings.base(method)].layers[0]
+        return preferred if preferred in self.layers else self.layers[0]
+
+    def image_number(self) -> int:
+        """Return the index of the image to show: the one asked for by its file's name, else the first."""
+        names = [scene.name for scene in self.findings.require("image")]
+        if self.image is None:
+            return 0
+        if self.image not in names:
+            some = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+            raise ArgumentError(f"image {self.image!r} is not in the study: choose one of {some}.")
+        return names.index(self.image)
+
+    def series(
+        self, kind: str, method: str, layer: str, *, model: str | None = None, sigma: float | None = None
+    ) -> list[Job]:
+        """Return a method's jobs on every image or grid, finished or not, at this view's model and σ or another."""
+        where = (kind, model or self.model, method, layer, sigma or self.sigma, self.n, self.preset)
+        return self.findings.series.get(where, [])
+
+    def all_series(self, *kinds: str, sigmas: Sequence[float] = ()) -> list[list[Job]]:
+        """Return the series of every model, layer and method shown."""
+        each = product(kinds, self.models, self.layers, self.methods, sigmas or (self.sigma,))
+        return [self.series(kind, method, layer, model=model, sigma=s) for kind, model, layer, method, s in each]
+
+    def certified(self, job: Job) -> Certified | None:
+        """Return a job's certified maps at this view's τ; None if the job is not finished."""
+        return self.findings.certified(job, self.tau)
+
+
+def _choose(what: str, asked: Sequence[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names asked for, or all; refuse a name that the study does not have."""
+    for name in asked:
+        if name not in known:
+            raise ArgumentError(f"{what} {name!r} is not in the study: choose one of {', '.join(known)}.")
+    return tuple(dict.fromkeys(asked)) or known

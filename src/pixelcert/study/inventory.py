@@ -1,7 +1,7 @@
-"""Resolved: a study's settings beside what they turned out to mean: weights, sizes and the photographs chosen.
+"""Inventory: a study's settings, and what they stand for: weights, sizes and the photographs chosen.
 
-It is saved in the study's folder, so that jobs and results can be named again without loading a model, and a study can
-be repeated on the same photographs.
+It is saved in the study's folder. So jobs and results can be named again without loading a model, and a study can be
+repeated on the same photographs.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 
-from ..basics.files import sha256, write_atomically
+from ..basics.files import read_sealed, sha256, write_sealed
 from ..basics.machine import check_device
-from ..basics.messages import ArgumentError, InfeasibleError, PixelcertWarning, Progress, Track
+from ..basics.messages import ArgumentError, PixelcertWarning, Progress, Track, naming
 from ..models import Classifier, load_model
 from ..models.variants import for_grid
 from ..photographs import Photograph, Selection, choose, find_photographs, unlisted_images
 from ..statistics import check_feasible
 from .settings import Settings
 
-FILE = "resolved.json"
+FILE, KIND, VERSION = "resolved.json", "pixelcert inventory", 1
 NAMED = 3  # of the photographs that are left out
 
 
@@ -43,7 +43,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All that the jobs of a study depend on."""
+    """Everything that the jobs of a study depend on."""
 
     settings: Settings
     models: Mapping[str, ModelFacts]
@@ -51,7 +51,7 @@ class Inventory:
     selection_file: str = ""
 
     def sizes(self) -> dict[str, int]:
-        """The side in pixels of everything that is certified, by what it is."""
+        """Return the side in pixels of all that is certified, by model and kind of scene in words."""
         found = {}
         for label in self.settings.models:
             if self.selection.images:
@@ -67,28 +67,38 @@ class Inventory:
             "models": {label: asdict(facts) for label, facts in self.models.items()},
             "selection": self.selection_file,
         }
-        write_atomically(folder / FILE, json.dumps(content, indent=1).encode())
+        write_sealed(folder / FILE, KIND, VERSION, content)
 
     @classmethod
     def load(cls, folder: Path) -> Inventory:
-        """What `save` wrote; refuses a folder in which nothing was planned or run yet."""
+        """Return the inventory in a study's folder; refuse a folder in which nothing was planned or run yet."""
+        if not (folder / FILE).exists():
+            raise ArgumentError(f"{folder} holds no study yet: `pixelcert study run` fills it.")
         try:
-            content = json.loads((folder / FILE).read_bytes())
+            content = _read(folder / FILE)
             settings = Settings.model_validate(content["settings"])
             models = {label: ModelFacts(**facts) for label, facts in content["models"].items()}
             selection_file = str(content["selection"])
             selection = _load_selection(folder / selection_file)
-        except FileNotFoundError as error:
-            raise ArgumentError(f"{folder} holds no study yet: `pixelcert study run` fills it.") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` mends it.") from error
         return cls(settings, models, selection, selection_file)
 
 
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return read_sealed(file, KIND, VERSION, "`pixelcert study plan` writes it anew")
+    except ArgumentError:
+        content: dict[str, Any] = json.loads(file.read_bytes())
+        if "checksum" in content:
+            raise
+        return content  # written before 0.2.0, without a seal
+
+
 def take_inventory(settings: Settings, base: Path, folder: Path, device: str | None, track: Track) -> Inventory:
     """Load each model once, choose the photographs or read the earlier choice, and check that τ can be reached.
 
-    Paths in the settings are relative to `base`, the study file's folder. Saves what it found in `folder`.
+    Paths in the settings are relative to `base`, the study file's folder. The inventory is saved in `folder`.
     """
     check_device(device)
     _check_folder(settings, base)
@@ -108,14 +118,14 @@ def take_inventory(settings: Settings, base: Path, folder: Path, device: str | N
     if not file.exists():
         _keep_first(_choose(settings, base, photographs, filters, track("photographs")), file)
     selection = _load_selection(file)
-    resolved = Inventory(settings, models, selection, file.name)
-    _check_feasible(resolved)
-    resolved.save(folder)
-    return resolved
+    inventory = Inventory(settings, models, selection, file.name)
+    _check_feasible(inventory)
+    inventory.save(folder)
+    return inventory
 
 
 def load_study_model(settings: Settings, label: str, base: Path, device: str | None = None) -> Classifier:
-    """The model that `label` stands for. Random weights are the same every time, or no job could be found again."""
+    """Load the model that `label` stands for. Random weights are the same every time, so that jobs are found again."""
     spec = settings.model_named(label)
     weights = {"DEFAULT": "DEFAULT", "none": None}.get(spec.weights, base / spec.weights)
     with torch.random.fork_rng():
@@ -125,12 +135,14 @@ def load_study_model(settings: Settings, label: str, base: Path, device: str | N
     if spec.size is None or spec.size == model.size:
         return model
     if (other := for_grid(model, spec.size)).size != spec.size:
-        raise ArgumentError(f"model.{label}.size = {spec.size}: it takes images of {model.size} alone, leave size out.")
+        raise ArgumentError(
+            f"model.{label}.size = {spec.size}: the model only takes images of {model.size}: leave size out."
+        )
     return other
 
 
 def image_folder(settings: Settings, base: Path) -> Path | str:
-    """Where the photographs are."""
+    """Return the folder of the photographs, or "embedded"."""
     return settings.images.folder if settings.images.folder == "embedded" else base / settings.images.folder
 
 
@@ -157,7 +169,7 @@ def _check_folder(settings: Settings, base: Path) -> None:
 def _same_classes(
     settings: Settings, label: str, model: Classifier, classes: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """The class names that all models share: a photograph's class is one index for all of them."""
+    """Return the class names that all models share; refuse others, because a class is one index for all models."""
     if classes and model.classes and classes != model.classes:
         raise ArgumentError(
             f"models: {label} has other classes, or another order of them, than {settings.models[0]}: study them apart."
@@ -193,15 +205,13 @@ def _choose(
 
 def _warn_left_out(files: Sequence[str], why: str, remedy: str) -> None:
     if files:
-        some = f"{', '.join(files[:NAMED])}{', …' if len(files) > NAMED else ''}"
-        message = (
-            f"{len(files)} of the photographs {why} and are left out: {some}. To have them in the study, {remedy}."
-        )
-        warnings.warn(message, PixelcertWarning, stacklevel=4)
+        some = f"{len(files)} of the photographs {why} and are left out: {', '.join(files[:NAMED])}"
+        more = ", …" if len(files) > NAMED else ""
+        warnings.warn(f"{some}{more}. To have them in the study, {remedy}.", PixelcertWarning, stacklevel=4)
 
 
 def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photographs: list[Photograph]) -> str:
-    """Named by what was asked for, and by the photographs and labels that it was chosen from."""
+    """Return a name made from what is asked for, and from the photographs and labels to choose from."""
     asked: dict[str, Any] = {
         "images": settings.images.model_dump(mode="json"),
         "grids": settings.grids.model_dump(mode="json", include={"count", "side"}),
@@ -213,7 +223,7 @@ def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photog
 
 
 def _refuse_another(file: Path) -> None:
-    """Refuse to go on with other photographs or labels than those that the study began with."""
+    """Refuse photographs or labels other than those that the study began with."""
     asked = file.name.rpartition("-")[0]
     if others := sorted(other.name for other in file.parent.glob(f"{asked}-*.json") if other.name != file.name):
         raise ArgumentError(
@@ -223,7 +233,7 @@ def _refuse_another(file: Path) -> None:
 
 
 def _keep_first(selection: Selection, file: Path) -> None:
-    """Save a choice, unless another process saved its own meanwhile: all go on with the same."""
+    """Save a choice, unless another process has saved its own: all processes go on with the first."""
     mine = selection.save(file.with_name(f".{file.name}.{os.getpid()}"))
     try:
         os.link(mine, file)
@@ -239,17 +249,13 @@ def _load_selection(file: Path) -> Selection:
     try:
         return Selection.load(file)
     except ArgumentError as error:
-        if not file.exists():
-            raise FileNotFoundError(file) from error
         raise ArgumentError(f"{error} To choose again, delete {file}.") from error
 
 
-def _check_feasible(resolved: Inventory) -> None:
-    """Refuse an n with which not even the lowest τ can certify anything, on some model's images or grids."""
-    settings = resolved.settings
+def _check_feasible(inventory: Inventory) -> None:
+    """Refuse an n that certifies nothing even at the lowest τ, on some model's images or grids."""
+    settings = inventory.settings
     for plan in settings.plans().values():
-        for what, size in resolved.sizes().items():
-            try:
+        for what, size in inventory.sizes().items():
+            with naming(what):
                 check_feasible(plan, settings.criterion(min(settings.tau)), size**2)
-            except InfeasibleError as error:
-                raise InfeasibleError(f"{what}: {error}") from error

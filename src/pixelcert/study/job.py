@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -16,12 +16,11 @@ from ..photographs import Chosen, Selection
 from ..plan import Plan, Preset
 from ..votes import ALGORITHM
 from .inventory import Inventory, ModelFacts
-from .settings import Settings
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One photograph, or `side` × `side` of them of which number `cell` is explained."""
+    """One photograph, or a grid of `side` × `side` of them in which the photograph of number `cell` is explained."""
 
     name: str
     photographs: tuple[Chosen, ...]
@@ -39,16 +38,16 @@ class Scene:
 
 
 def scenes(selection: Selection) -> Iterator[Scene]:
-    """The study's images, then its grids."""
+    """Yield the study's images, then its grids."""
     for chosen in selection.photographs[: selection.images]:
         yield Scene(chosen.file, (chosen,))
     for number, grid in enumerate(selection.grids):
         cells = tuple(selection.photographs[index] for index in grid.cells)
-        yield Scene(f"grid {number}", cells, selection.settings.m, grid.cell)
+        yield Scene(f"grid {number}", cells, selection.request.m, grid.cell)
 
 
 class JobKind(NamedTuple):
-    """What jobs have in common that take equally long."""
+    """The properties that jobs of about the same cost share."""
 
     model: str
     method: str
@@ -59,7 +58,7 @@ class JobKind(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What is sampled into one votes file."""
+    """All that is sampled into one votes file."""
 
     model: ModelFacts
     method: str  # its name in the study, which may be a variant's
@@ -69,7 +68,12 @@ class Job:
     preset: Preset
     plan: Plan
     scene: Scene
-    precision: Precision = "auto"  # as asked for; what "auto" came to is in the votes' provenance
+    precision: Precision = "auto"  # as asked for; the votes' provenance has the one that "auto" chose
+    shared: Mapping[Preset, Plan] = field(default_factory=dict)  # the study's plans that count the same maps
+
+    @property
+    def kind(self) -> JobKind:
+        return JobKind(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
 
     @property
     def size(self) -> int:
@@ -83,7 +87,7 @@ class Job:
 
     @property
     def question(self) -> dict[str, Any]:
-        """Everything that the answer depends on. Who computes it (device, versions) is in the votes' provenance."""
+        """Everything that the votes depend on, except device and versions, which their provenance has."""
         return {
             "pixelcert": ALGORITHM,
             "model": self.model.model,
@@ -107,31 +111,29 @@ class Job:
     def key(self) -> str:
         return sha256(json.dumps(self.question, sort_keys=True).encode())[:32]
 
-    def siblings(self, settings: Settings) -> list[Job]:
-        """Jobs of the study that count the same maps by other rules: those of its other presets."""
-        noise = self.plan.sigma, self.plan.n
-        plans = {preset: plan for (preset, *drawn), plan in settings.plans().items() if tuple(drawn) == noise}
-        return [replace(self, preset=preset, plan=plan) for preset, plan in plans.items() if preset != self.preset]
-
     @property
-    def cell(self) -> JobKind:
-        return JobKind(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
+    def siblings(self) -> list[Job]:
+        """The same job under the study's other presets, which count the same maps by other rules."""
+        others = ((preset, plan) for preset, plan in self.shared.items() if preset != self.preset)
+        return [replace(self, preset=preset, plan=plan) for preset, plan in others]
 
     def __str__(self) -> str:
         plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
         return f"{self.model.label} {self.method} {self.layer} {self.scene.name} ({plan})"
 
 
-def jobs(resolved: Inventory) -> Iterator[Job]:
-    """Every job of a study, ordered so that a model, then a method, is done with before the next is needed.
+def jobs(inventory: Inventory) -> Iterator[Job]:
+    """Yield every job of a study: a model, then a method, is done with before the next is needed.
 
     Jobs that share their maps come close together, which keeps their mean time steady while a study runs.
     """
-    settings = resolved.settings
-    looked_at = list(scenes(resolved.selection))
+    settings, plans = inventory.settings, inventory.settings.plans()
+    looked_at = list(scenes(inventory.selection))
     for label, method, layer in product(settings.models, settings.methods, settings.layers):
         base, given = settings.method_named(method, layer)
         params = {**METHODS[base].parameters(), **given}
+        explained = (inventory.models[label], method, base, params, layer)
         for scene in looked_at:
-            for (preset, _, _), plan in settings.plans().items():
-                yield Job(resolved.models[label], method, base, params, layer, preset, plan, scene, settings.precision)
+            for (preset, sigma, n), plan in plans.items():
+                shared = {other: plans[other, sigma, n] for other in settings.presets}
+                yield Job(*explained, preset, plan, scene, settings.precision, shared)

@@ -1,4 +1,4 @@
-"""Settings: what a study file may say, and errors that name the key and the remedy."""
+"""Settings: the keys of a study file, and errors that name the key and the remedy."""
 
 from __future__ import annotations
 
@@ -30,28 +30,20 @@ else:
     import tomli as tomllib
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
 def _check_count(count: Any) -> Any:
     if count == "all" or (type(count) is int and count >= 0):
         return count
     raise ValueError('is neither a number of images nor "all": use one of these')
 
 
-def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if twice := sorted({str(value) for value in values if values.count(value) > 1}):
-        raise ValueError(f"names {', '.join(twice)} twice: name each value once")
-    return values
-
-
+_AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, (list, tuple)) else (value,))
+_SOME = Field(min_length=1)
+Name = Annotated[str, _SOME]
 # One value, or a list of them: each is an axis of the study.
-Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Numbers = Annotated[tuple[float, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Counts = Annotated[tuple[int, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-Presets = Annotated[tuple[Preset, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], _AS_TUPLE, _SOME]
+Numbers = Annotated[tuple[float, ...], _AS_TUPLE, _SOME]
+Counts = Annotated[tuple[int, ...], _AS_TUPLE, _SOME]
+Presets = Annotated[tuple[Preset, ...], _AS_TUPLE, _SOME]
 
 
 class _Table(BaseModel):
@@ -59,13 +51,13 @@ class _Table(BaseModel):
 
 
 class ImageSettings(_Table):
-    """Which photographs are certified."""
+    """The photographs that are certified."""
 
     folder: str = "embedded"
     labels: str | None = None
     synsets: str | None = None
     count: Annotated[int | Literal["all"], PlainValidator(_check_count)] = "all"
-    filter: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    filter: Annotated[tuple[str, ...], _AS_TUPLE] = ()
     confidence: float = Field(default=0.99, ge=0, le=1)
     seed: int = Field(default=0, ge=0)
 
@@ -79,7 +71,7 @@ class GridSettings(_Table):
 
 
 class ModelSettings(_Table):
-    """What a name in `models` stands for; by default the model of that name with its own weights."""
+    """The model behind a name in `models`: by default the one of that name, with its own weights."""
 
     model: str | None = None
     weights: str = "DEFAULT"
@@ -100,7 +92,7 @@ class Settings(_Table):
     tau: Numbers = (TAU,)
     alpha: float = ALPHA
     correction: Correction | None = None
-    deletion: Annotated[tuple[float, ...], BeforeValidator(_as_tuple)] | None = None
+    deletion: Annotated[tuple[float, ...], _AS_TUPLE] | None = None
     seed: int = 0
     precision: Precision = "auto"
     compile: bool | Literal["auto"] = "auto"
@@ -112,7 +104,10 @@ class Settings(_Table):
     @field_validator("models", "methods", "layers", "sigma", "n", "presets", "tau")
     @classmethod
     def _check_once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _each_once(values)
+        """Refuse a value that is there twice."""
+        if twice := sorted({str(value) for value in values if values.count(value) > 1}):
+            raise ValueError(f"names {', '.join(twice)} twice: name each value once")
+        return values
 
     @field_validator("levels")
     @classmethod
@@ -134,16 +129,13 @@ class Settings(_Table):
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
-        self._check_names("model", self.model, self.models, (*self.models, *self.images.filter))
-        self._check_names("method", self.method, self.methods, self.methods)
+        self._check_tables()
         for label in self.methods:
             self._check_method(label)
         if self.deletion is not None and (strange := set(self.deletion) - set(self.tau)):
             raise ValueError(f"deletion: {sorted(strange)} is not in tau = {list(self.tau)}: choose from those")
         if self.correction == "reference" and set(self.presets) != {"reference"}:
-            raise ValueError(
-                'correction = "reference": it tests votes of presets = ["reference"] alone, name only that'
-            )
+            raise ValueError('correction = "reference": it only tests votes of presets = ["reference"], name only that')
         if self.images.count == 0 and self.grids.count == 0:
             raise ValueError("images.count and grids.count are both 0, so there is nothing to certify: raise one")
         if "reference" in self.presets and min(self.n) <= (guess := PRESETS["reference"]["guess"]):
@@ -151,13 +143,18 @@ class Settings(_Table):
         self.plans()  # refuses a sigma, n or seed that no plan can have
         return self
 
-    @staticmethod
-    def _check_names(table: str, given: Mapping[str, Any], listed: tuple[str, ...], used: tuple[str, ...]) -> None:
-        for label in given:
-            if label not in used:
-                raise ValueError(
-                    f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it there, or remove the table"
-                )
+    def _check_tables(self) -> None:
+        """Refuse a table for a name that the study does not use."""
+        for table, given, listed, others in (
+            ("model", self.model, self.models, self.images.filter),
+            ("method", self.method, self.methods, ()),
+        ):
+            for label in given:
+                if label not in (*listed, *others):
+                    raise ValueError(
+                        f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it there, or remove the "
+                        f"table"
+                    )
 
     def _check_method(self, label: str) -> None:
         for layer in (key for key, value in self.method.get(label, {}).items() if isinstance(value, Mapping)):
@@ -181,22 +178,22 @@ class Settings(_Table):
             except ArgumentError as error:
                 raise ValueError(f"method.{label}.{key}: {error}") from error
 
-    # ── What the names stand for ──────────────────────────────────────────────────────────────────────────────
+    # ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def model_named(self, label: str) -> ModelSettings:
-        """What to load for a name in `models` or `images.filter`."""
+        """Return the model behind a name in `models` or `images.filter`."""
         given = self.model.get(label, ModelSettings())
         return given.model_copy(update={"model": given.model or label})
 
     def method_named(self, label: str, layer: str | None = None) -> tuple[str, dict[str, Any]]:
-        """The method and its parameters for a name in `methods`; a table of the layer's name overrides them there."""
+        """Return the method and parameters behind a name in `methods`; its table of the layer's name goes first."""
         given = self.method.get(label, {})
         params = {key: value for key, value in given.items() if not isinstance(value, Mapping)}
         params |= given.get(layer, {}) if layer else {}
         return str(params.pop("method", label)), params
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
-        """The sampling plans: presets × sigma × n."""
+        """Return the sampling plans, by preset, sigma and n."""
         return {
             (preset, sigma, n): Plan.make(
                 preset=preset, sign=self.sign, sigma=sigma, n=n, levels=self.levels, seed=self.seed
@@ -210,14 +207,14 @@ class Settings(_Table):
 
     @property
     def deletion_taus(self) -> tuple[float, ...]:
-        """The τ at which deletion is measured: as asked, else the paper's τ or the first."""
+        """The τ at which deletion is measured: as asked, else the paper's τ or the first one."""
         if self.deletion is not None:
             return self.deletion
         return (TAU,) if TAU in self.tau else self.tau[:1]
 
 
 def load_settings(path: str | Path) -> Settings:
-    """Read and check a study file."""
+    """Return the settings in a study file; refuse it with all its mistakes at once."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -235,7 +232,7 @@ def load_settings(path: str | Path) -> Settings:
 
 
 def _in_words(mistake: Any) -> str:
-    """One of pydantic's findings, as the key, the value and the remedy."""
+    """Say one of pydantic's findings as the key, the value and the remedy."""
     key = ".".join(part for part in mistake["loc"] if isinstance(part, str))  # without places in lists
     if mistake["type"] == "extra_forbidden":
         table = Settings if len(mistake["loc"]) == 1 else _TABLES.get(str(mistake["loc"][0]), Settings)

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..basics.messages import ArgumentError, Progress, Track
 from ..statistics import fewest_samples
+from .cluster import Cluster, run_on_ray
 from .inventory import Inventory, take_inventory
 from .job import Job, JobKind, jobs
 from .runner import Estimate, Tally, Watch, estimate, run_jobs
 from .settings import Settings, load_settings
 from .store import Store
 from .tables import Row, planned, rows, write_tables
-from .worker import Worker
-
-if TYPE_CHECKING:
-    from .cluster import Cluster
+from .worker import Materials, Worker
 
 
 class Study:
-    """Models × methods × layers × σ × n on images and grids, as a file names them, answered in a folder.
+    """Models × methods × layers × σ × n on images and grids, as a file names them, with the answers in a folder.
 
         study = Study.open("study.toml")
         study.run()
         study.results()
 
-    Everything finished is kept: run it again after a crash, a change of the file or on another machine, and only what
-    is missing is done.
+    Everything finished is kept. Run it again after a crash, after a change of the file, or on another machine: it only
+    does what is missing.
     """
 
     def __init__(self, settings: Settings, base: Path, folder: Path) -> None:
@@ -37,7 +35,7 @@ class Study:
 
     @classmethod
     def open(cls, path: str | Path, folder: str | Path | None = None) -> Study:
-        """The study in the TOML file at `path`; its folder is by default beside it, of the same name."""
+        """Return the study in the TOML file at `path`. By default, its folder is beside it, of the same name."""
         path = Path(path)
         if folder is not None and Path(folder).is_file():
             raise ArgumentError(f"folder={folder} is a file: name a folder for the study's results.")
@@ -47,30 +45,34 @@ class Study:
     def resolve(self, device: str | None = None, track: Track = lambda what: lambda done, total: None) -> Inventory:
         """Load each model once and choose the photographs, or read the choice made before.
 
-        ``track(what)`` makes a progress callback for the models and one for the photographs.
+        ``track(what)`` makes a progress callback, one for the models and one for the photographs.
         """
         return take_inventory(self.settings, self.base, self.folder, device, track)
 
-    def worker(self, resolved: Inventory, device: str | None = None) -> Worker:
-        return Worker(resolved, self.base, self.store, device)
+    def worker(self, inventory: Inventory, device: str | None = None) -> Worker:
+        return Worker(self.materials(inventory, device), self.store)
+
+    def materials(self, inventory: Inventory, device: str | None = None) -> Materials:
+        """Return the explainers and images of the jobs, which are loaded when they are asked for."""
+        return Materials(inventory, self.base, device)
 
     def estimate(
         self,
-        resolved: Inventory,
+        inventory: Inventory,
         *,
         device: str | None = None,
         calibrate: bool = True,
         progress: Progress | None = None,
     ) -> dict[JobKind, Estimate]:
-        """What the jobs that are not done will cost on this machine, by cell."""
-        todo = [job for job in jobs(resolved) if not self.store.done(job)]
-        return estimate(todo, self.worker(resolved, device), calibrate, progress)
+        """Return the cost on this machine of the jobs that are not done, by kind."""
+        todo = [job for job in jobs(inventory) if not self.store.done(job)]
+        return estimate(todo, self.materials(inventory, device), calibrate, progress)
 
-    def unreachable(self, resolved: Inventory) -> list[str]:
-        """τ that some n cannot reach, in words: nothing will be certified there, and the tables will say so."""
+    def unreachable(self, inventory: Inventory) -> list[str]:
+        """Say which τ some n cannot reach: nothing will be certified there, and the tables will say so."""
         needed: dict[tuple[str, int], dict[float, int]] = {}
         for (preset, _, n), plan in self.settings.plans().items():
-            for size, tau in product(set(resolved.sizes().values()), self.settings.tau):
+            for size, tau in product(set(inventory.sizes().values()), self.settings.tau):
                 if fewest := fewest_samples(plan, self.settings.criterion(tau), size**2):
                     taus = needed.setdefault((preset, n), {})
                     taus[tau] = max(fewest, taus.get(tau, 0))
@@ -80,16 +82,16 @@ class Study:
             for (preset, n), taus in needed.items()
         ]
 
-    def verify(self, resolved: Inventory, progress: Progress | None = None) -> list[Path]:
-        """Read the files of all finished jobs, and remove those that are damaged, so that they are made again."""
-        damaged = self.store.damaged([job for job in jobs(resolved) if self.store.done(job)], progress)
+    def verify(self, inventory: Inventory, progress: Progress | None = None) -> list[Path]:
+        """Read the files of all finished jobs, and remove the damaged ones, so that they are made again."""
+        damaged = self.store.damaged([job for job in jobs(inventory) if self.store.done(job)], progress)
         for file in damaged:
             file.unlink(missing_ok=True)
         return damaged
 
     def run(
         self,
-        resolved: Inventory | None = None,
+        inventory: Inventory | None = None,
         *,
         device: str | None = None,
         cluster: Cluster | None = None,
@@ -97,52 +99,52 @@ class Study:
         verify: bool = True,
         watch: Watch = lambda tally: None,
     ) -> Tally:
-        """Do what is not done, here or on a Ray `cluster`; `watch` is told of everything that happens.
+        """Do what is not done, here or on a Ray `cluster`, and return what failed and why.
 
-        With `verify`, files of finished jobs are read first and damaged ones made again. The answer says what failed,
-        and why.
+        With `verify`, files of finished jobs are read first and damaged ones made again. `watch` is called whenever
+        something happened.
         """
-        resolved = resolved or self.resolve(device)
+        inventory = inventory or self.resolve(device)
         if verify:
-            self.verify(resolved)
-        all_jobs = list(jobs(resolved))
+            self.verify(inventory)
+        all_jobs = list(jobs(inventory))
         todo = [job for job in all_jobs if not self.store.done(job)]
-        todo.sort(key=self.store.begun)  # what ended its process before comes last, or nothing else would get its turn
+        todo.sort(key=self.store.begun)  # a job that ended its process before comes last
         tally = Tally.of(all_jobs, todo)
         watch(tally)
         if cluster is None:
-            run_jobs(todo, self.worker(resolved, device), tally, watch, retries)
+            run_jobs(todo, self.worker(inventory, device), tally, watch, retries)
         elif todo:
-            from .cluster import run_on_ray
-
-            run_on_ray(todo, resolved, self.base, self.store, cluster, tally, watch, retries)
+            run_on_ray(todo, inventory, self.base, self.store, cluster, tally, watch, retries)
         return tally
 
-    def results(self, undefined: float | None = None) -> list[Row]:
-        """Write the tables of all finished jobs to ``results/`` in the folder, and return the means."""
-        jobs = self.jobs()
-        if not any(map(self.store.measured, jobs)):
+    def results(self, undefined: float | None = None, inventory: Inventory | None = None) -> list[Row]:
+        """Write the tables of all finished jobs to ``results/`` in the folder, and return the means.
+
+        The inventory in the folder is read, unless the one of a run is given.
+        """
+        found = self.jobs() if inventory is None else list(jobs(inventory))
+        if not any(map(self.store.measured, found)):
             raise ArgumentError(
-                f"none of the {len(jobs)} jobs in {self.folder} is done: `pixelcert study run` does them."
+                f"none of the {len(found)} jobs in {self.folder} is done: `pixelcert study run` does them."
             )
-        return write_tables(rows(jobs, self.store, undefined), self.folder / "results", planned(jobs))
+        return write_tables(rows(found, self.store, undefined), self.folder / "results", planned(found))
 
     def jobs(self) -> list[Job]:
-        """The jobs as they were last planned or run, without loading a model."""
-        resolved = Inventory.load(self.folder)
-        self._check_unchanged(resolved.settings)
-        return list(jobs(resolved))
+        """Return the jobs as they were last planned or run, without loading a model."""
+        inventory = Inventory.load(self.folder)
+        self._check_unchanged(inventory.settings)
+        return list(jobs(inventory))
 
     def point(self, **asked: Any) -> dict[str, Any]:
-        """One point of the study for a summary: what is asked, else its first values and its middle level."""
-        settings = self.settings
-        levels = sorted(settings.levels)
+        """Return one point of the study for a summary: as asked, else its first values and its middle level."""
+        settings, plan = self.settings, next(iter(self.settings.plans().values()))
         axes = {
             "sigma": settings.sigma,
             "n": settings.n,
             "preset": settings.presets,
             "tau": (*settings.deletion_taus, *settings.tau),
-            "level": (levels[len(levels) // 2], *levels),
+            "level": (plan.level(), *plan.levels),
         }
         point = {name: values[0] if asked.get(name) is None else asked[name] for name, values in axes.items()}
         for name, value in point.items():
@@ -151,6 +153,7 @@ class Study:
         return {name: axes[name][axes[name].index(value)] for name, value in point.items()}  # 10 where 10.0 was asked
 
     def _check_unchanged(self, before: Settings) -> None:
+        """Refuse settings other than those in the folder."""
         now, then = self.settings.model_dump(), before.model_dump()
         if changed := [name for name in now if now[name] != then[name]]:
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""Tables: one row per scene, setting and metric, their means, and a summary that ranks methods."""
+"""Tables: one row per scene, point and metric, their means, and a summary that ranks methods."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ Row = dict[str, Any]
 
 
 def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> Iterator[Row]:
-    """Every measure of every finished job, in the order of the jobs.
+    """Yield every measure of every finished job, in the order of the jobs.
 
-    `undefined` stands in for the Certified GridPG of a map in which nothing is certified 1: None leaves it undefined, 0
-    is the paper's convention.
+    `undefined` stands for the Certified GridPG of a map in which nothing is certified 1: None leaves it undefined, 0 is
+    the paper's convention.
     """
     for job in jobs:
         if (measures := store.load_measures(job)) is None:
             continue
         common = {
-            **_setting(job),
+            **_axes(job),
             "name": job.scene.name,
             "target": measures["target"],
             "target_name": measures["target_name"],
@@ -56,29 +56,27 @@ def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> I
             "key": job.key,
         }
         for measured in measures["rows"]:
-            radius = measures["radius"].get(str(measured["tau"]))
-            value = measured["value"]
-            if value is None and measured["metric"] == "certified_grid_pg":
-                value = undefined
-            yield {**common, **measured, "value": value, "radius": radius}
+            stands = measured["value"] is None and measured["metric"] == "certified_grid_pg"
+            value = undefined if stands else measured["value"]
+            yield {**common, **measured, "value": value, "radius": measures["radius"].get(str(measured["tau"]))}
 
 
 def planned(jobs: Iterable[Job]) -> Counter[tuple[Any, ...]]:
-    """How many scenes each setting is to be measured on."""
-    return Counter(tuple(_setting(job).values()) for job in jobs)
+    """Count the scenes on which each of the jobs' points is to be measured."""
+    return Counter(tuple(_axes(job).values()) for job in jobs)
 
 
-def _setting(job: Job) -> Row:
+def _axes(job: Job) -> Row:
     values = (job.model.label, job.method, METHODS[job.base].family, job.layer, json.dumps(job.params, sort_keys=True))
     return dict(zip(JOB, (*values, job.preset, job.plan.sigma, job.plan.n, job.scene.kind), strict=True))
 
 
 class Means:
-    """Per setting and metric: the mean over scenes, its 95 % interval, and the mean certified interval.
+    """Means over scenes, with their 95 % intervals and the mean certified intervals, by point and metric.
 
-    The interval is Student's, for scenes drawn at random: it says how far the mean may be from that over all such
-    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`. `planned` says how
-    many scenes there will be when all jobs are done.
+    The 95 % interval is Student's, for scenes drawn at random: it says how far the mean may be from that over all such
+    scenes, and needs two of them. Undefined values are left out, and counted: `defined` of `count`. `planned` is the
+    number of scenes when all jobs are done.
     """
 
     def __init__(self, planned: Mapping[tuple[Any, ...], int] | None = None) -> None:
@@ -93,16 +91,16 @@ class Means:
     def table(self) -> list[Row]:
         return [
             {
-                **dict(zip(POINT, setting, strict=True)),
-                "planned": self._planned.get(setting[: len(JOB)], len(group["value"])),
+                **dict(zip(POINT, point, strict=True)),
+                "planned": self._planned.get(point[: len(JOB)], len(group["value"])),
                 **_summary_of(group),
             }
-            for setting, group in self._groups.items()
+            for point, group in self._groups.items()
         ]
 
 
 def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
-    """All of the scenes where the value is defined, so that a mean lies between those of its certified ends."""
+    """Average the scenes where the value is defined, so that a mean lies between those of its certified ends."""
     scenes = [scene for scene in zip(*(group[name] for name in _VALUES), strict=True) if not math.isnan(scene[0])]
     values, *ends = zip(*scenes, strict=True) if scenes else ((), (), ())
     mean, half = mean_and_half_width(values)
@@ -113,24 +111,21 @@ def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
 
 
 def mean_and_half_width(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
-    """The mean, and how far Student's interval reaches to either side; None where there are too few values.
+    """Return the mean, and how far Student's interval reaches to either side; None where there are too few values.
 
     >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
     >>> mean, round(half, 4)
     (2.0, 2.4841)
     """
-    if not values:
-        return None, None
     mean, count = _average(values), len(values)
-    assert mean is not None
-    if count < 2:
+    if mean is None or count < 2:
         return mean, None
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     return mean, float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
 
 
 def _average(values: Sequence[float]) -> float | None:
-    """Summed exactly, so that the order of the scenes does not matter."""
+    """Return the mean of exact sums, so that the order of the scenes does not matter."""
     return math.fsum(values) / len(values) if values else None
 
 
@@ -140,7 +135,7 @@ def _average(values: Sequence[float]) -> float | None:
 def write_tables(table: Iterable[Row], folder: Path, planned: Mapping[tuple[Any, ...], int] | None = None) -> list[Row]:
     """Write `rows` and `means` as CSV and Parquet, and return the means. Equal rows make equal files.
 
-    Rows are written as they come, and never all in memory.
+    Rows are written as they come; they are never all in memory.
     """
     means = Means(planned)
     with _Table(folder / "rows", ROW) as file:
@@ -154,12 +149,12 @@ def write_tables(table: Iterable[Row], folder: Path, planned: Mapping[tuple[Any,
 
 
 def _printable(name: str) -> str:
-    """A file name in UTF-8: the system's need not be."""
+    """Return a file name in UTF-8; the system's own need not be."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 class _Table:
-    """One table in two files, which appear when it is whole."""
+    """One table in two files, which appear when it is complete."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._path, self._columns, self._rows = path, columns, list[Row]()
@@ -237,43 +232,62 @@ class Line:
     def mean_rank(self) -> float | None:
         return sum(self.ranks.values()) / len(self.ranks) if self.ranks else None
 
+    def cell(self, metric: str) -> tuple[str, str]:
+        """Return a mean and its rank for a person; no rank where there is no mean, and then the reason."""
+        row = self.means.get(metric)
+        if row is None or row["count"] == 0:
+            return "not measured", ""
+        return mean_in_words(row, metric), "" if row["mean"] is None else f"#{self.ranks[metric]}"
 
-def summarise(means: Sequence[Row], *, level: float, **setting: Any) -> list[Line]:
-    """Lines at one `level` and `setting` (sigma, n, preset, tau), best mean rank first within each model and layer."""
+
+def summarise(means: Sequence[Row], *, level: float, **point: Any) -> list[Line]:
+    """Return lines at one `level` and `point` (sigma, n, preset, tau), the best mean rank first in model and layer."""
     blocks: dict[tuple[str, str], dict[str, dict[str, Row]]] = {}
     for row in means:
-        if all(row[name] == value for name, value in setting.items()) and row["level"] in (level, None):
+        if all(row[name] == value for name, value in point.items()) and row["level"] in (level, None):
             block = blocks.setdefault((row["model"], row["layer"]), {})
             of_method = block.setdefault(row["method"], {})
-            if any((row["metric"], row["scene"]) == (measure.metric, measure.scene) for measure in COLUMNS):
+            if any((row["metric"], row["scene"]) == (column.metric, column.scene) for column in COLUMNS):
                 of_method[row["metric"]] = row
     lines = []
     for (model, layer), block in blocks.items():
-        ranks = {measure.metric: _rank(block, measure) for measure in COLUMNS}
-        here = [
-            Line(model, layer, method, _family(found), found, {m: r[method] for m, r in ranks.items() if method in r})
-            for method, found in block.items()
-        ]
+        ranks = {column.metric: _rank(block, column) for column in COLUMNS}
+        here = []
+        for method, found in block.items():
+            family = next((str(row["family"]) for row in found.values()), "")
+            own = {metric: rank[method] for metric, rank in ranks.items() if method in rank}
+            here.append(Line(model, layer, method, family, found, own))
         lines += sorted(here, key=lambda line: line.mean_rank or len(block) + 1)
     return lines
 
 
+def _rank(block: dict[str, dict[str, Row]], column: Column) -> dict[str, int]:
+    """Return ranks by method, 1 for the best. Ties share the better rank; undefined means come last."""
+    means = {method: found[column.metric]["mean"] for method, found in block.items() if column.metric in found}
+    worth = {method: -math.inf if mean is None else column.best * mean for method, mean in means.items()}
+    return {method: 1 + sum(other > own for other in worth.values()) for method, own in worth.items()}
+
+
+# ── Words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_SIGNS = {"sigma": "σ", "tau": "τ", "level": "K"}
+
+
+def point_in_words(point: Mapping[str, Any]) -> str:
+    """Name a point of a study.
+
+    >>> point_in_words({"sigma": 0.15, "n": 100, "preset": "default", "tau": 0.75, "level": 10})
+    'σ = 0.15, n = 100, preset = default, τ = 0.75, K = 10 %'
+    """
+    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in point.items()}
+    return ", ".join(f"{_SIGNS.get(name, name)} = {text}{' %' * (name == 'level')}" for name, text in values.items())
+
+
 def mean_in_words(row: Row, metric: str) -> str:
-    """A mean for a person: with its 95 % half-width, and of how many of the planned scenes, if not of all."""
+    """Say a mean with its 95 % half-width, and over how many of the planned scenes it is, if not over all."""
     if row["mean"] is None:
         return "undefined"
     digits = 1 if metric == "certified" else 3
     half = "" if row["mean_high"] is None else f" ± {row['mean_high'] - row['mean']:.{digits}f}"
     some = "" if row["defined"] == row["planned"] else f" ({row['defined']} of {row['planned']})"
     return f"{row['mean']:.{digits}f}{half}{some}"
-
-
-def _family(found: dict[str, Row]) -> str:
-    return next((str(row["family"]) for row in found.values()), "")
-
-
-def _rank(block: dict[str, dict[str, Row]], measure: Column) -> dict[str, int]:
-    """1 for the best; ties share the better rank. What is undefined comes last, what was not measured has no rank."""
-    means = {method: found[measure.metric]["mean"] for method, found in block.items() if measure.metric in found}
-    worth = {method: -math.inf if mean is None else measure.best * mean for method, mean in means.items()}
-    return {method: 1 + sum(other > own for other in worth.values()) for method, own in worth.items()}

@@ -1,11 +1,11 @@
-"""Worker: does one job after the other and measures it; keeps model, explainer and photographs."""
+"""Worker: do one job after the other and measure it, on models, explainers and photographs that are kept."""
 
 from __future__ import annotations
 
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -13,18 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..basics.messages import (
-    ArgumentError,
-    DiskFullError,
-    ModelError,
-    PixelcertError,
-    PixelcertWarning,
-    Progress,
-)
+from ..basics.messages import ArgumentError, DiskFullError, ModelError, PixelcertError, PixelcertWarning, Progress
 from ..certificate import Certificate, certify_or_abstain
-from ..explainer import Precision, Tuning, explain
+from ..explainer import Tuning
 from ..image import resize_image
 from ..methods import Method
 from ..methods import method as make_method
@@ -43,104 +37,22 @@ from ..noise import snap
 from ..photographs import Chosen, compose_grid, read_chosen
 from ..plan import ABSTAIN
 from ..sampling.checkpoint import sample_into
+from ..sampling.loop import explain_copies
 from ..sampling.sample import Subject
 from ..votes import Votes
 from .inventory import Inventory, image_folder, load_study_model
 from .job import Job, Scene, scenes
 from .settings import Settings
-from .store import Store
+from .store import Store, load_votes
 
 ORDER_PERCENTS = (1, 2, 5, 10, 20, 50)  # of the pixels, deleted in the order of the certified maps
 
 Measurement = dict[str, Any]
-
-
-def measure(votes: Votes, settings: Settings, explainer: Method, image: Tensor, scene: Scene) -> dict[str, Any]:
-    """Rows of metric, τ, level, value and, where there is one, the certified interval around it."""
-    rows = [_row("mean_radius", None, level, _mean_radius(votes, settings, level)) for level in votes.plan.levels]
-    if scene.kind == "grid":
-        rows.append(_row("grid_pg", None, None, _grid_pg(explainer, image, votes, scene)))
-    for tau in settings.tau:
-        certificate = certify_or_abstain(votes, settings.criterion(tau))
-        rows += _shares(votes, certificate, tau)
-        if scene.kind == "grid":
-            rows += _localisation(votes, certificate, tau, scene)
-        elif certificate is not None and tau in settings.deletion_taus:
-            rows += _deletion(certificate, explainer, image, tau)
-    return {
-        "target": votes.provenance.target,
-        "target_name": votes.provenance.target_name,
-        "radius": {str(tau): votes.radius_at(tau) for tau in settings.tau},
-        "rows": rows,
-    }
-
-
-def _row(metric: str, tau: float | None, level: float | None, value: float, *interval: float) -> Measurement:
-    """Undefined numbers are None: JSON knows no NaN."""
-    numbers = dict(zip(("value", "low", "high"), (value, *(interval or (math.nan, math.nan))), strict=True))
-    defined = {name: None if math.isnan(number) else float(number) for name, number in numbers.items()}
-    return {"metric": metric, "tau": tau, "level": level, **defined}
-
-
-def _labels(votes: Votes, certificate: Certificate | None, level: float) -> np.ndarray[Any, np.dtype[np.int8]]:
-    return np.full(votes.size, ABSTAIN, np.int8) if certificate is None else certificate.labels[level]
-
-
-def _shares(votes: Votes, certificate: Certificate | None, tau: float) -> list[Measurement]:
-    rows = []
-    for level in votes.plan.levels:
-        ones, zeros, abstained = shares(_labels(votes, certificate, level))
-        rows += [
-            _row("certified", tau, level, 100 - abstained),
-            _row("certified_1", tau, level, ones),
-            _row("certified_0", tau, level, zeros),
-            _row("abstained", tau, level, abstained),
-        ]
-    if certificate is not None and certificate.prediction is not None:
-        rows.append(_row("prediction_certified", tau, None, float(certificate.prediction.certified)))
-    return rows
-
-
-def _mean_radius(votes: Votes, settings: Settings, level: float) -> float:
-    return float(votes.radius_map(level, settings.alpha).mean())
-
-
-def _grid_pg(explainer: Method, image: Tensor, votes: Votes, scene: Scene) -> float:
-    """Of the explanation without noise, as people look at it; the votes know nothing of it."""
-    clean = snap(image.to(explainer.model.device))
-    attribution = explain(explainer, clean[None], votes.provenance.target).maps[0]
-    if not bool(attribution.isfinite().all()):
-        return math.nan
-    return grid_pg(attribution.cpu().numpy(), scene.side, scene.cell)
-
-
-def _localisation(votes: Votes, certificate: Certificate | None, tau: float, scene: Scene) -> list[Measurement]:
-    rows = []
-    for level in votes.plan.levels:
-        labels = _labels(votes, certificate, level)
-        value = certified_grid_pg(labels, scene.side, scene.cell)
-        rows.append(_row("certified_grid_pg", tau, level, value, *certified_interval(labels, scene.side, scene.cell)))
-    return rows
-
-
-def _deletion(certificate: Certificate, explainer: Method, image: Tensor, tau: float) -> list[Measurement]:
-    """Confidence while certified pixels are deleted: level by level, and in the certified maps' own order."""
-    target, size = certificate.votes.provenance.target, certificate.votes.size
-    ordered = order_masks(certificate.order, size, ORDER_PERCENTS)
-    by_level = deletion_curve(explainer.model, image, target, deletion_masks(certificate.labels))
-    by_order = deletion_curve(explainer.model, image, target, ordered)
-    rows = [_row("confidence", tau, None, by_level.confidence[0])]
-    for level, deleted, confidence in zip(sorted(certificate.levels), *(c[1:] for c in by_level), strict=True):
-        rows += [_row("deleted", tau, level, deleted), _row("deletion_confidence", tau, level, confidence)]
-    for percent, confidence in zip(ORDER_PERCENTS, by_order.confidence[1:], strict=True):
-        rows.append(_row("order_deletion_confidence", tau, percent, confidence))
-    rows.append(_row("deletion_area", tau, None, by_level.area))
-    rows.append(_row("order_deletion_area", tau, None, by_order.area))
-    return rows
+Labels = Mapping[float, NDArray[np.int8]]  # level → (H, W)
 
 
 class Ending(NamedTuple):
-    """What became of a job: "found" done by another process, "busy" being done by it, or what this one did."""
+    """The end of an attempt: "found" done or "busy" being done by another process, or what this one did."""
 
     what: Literal["done", "found", "busy", "failed", "died"]
     seconds: float | None = None
@@ -149,15 +61,66 @@ class Ending(NamedTuple):
     notes: Sequence[str] = ()
 
 
-class Worker:
-    """Does jobs of one study on one device. Holds one model at a time."""
+class Materials:
+    """The explainers and images of a study's jobs, on one device. Holds one model at a time."""
 
-    def __init__(self, inventory: Inventory, base: Path, store: Store, device: str | None = None) -> None:
-        self._inventory, self._base, self.store, self._device = inventory, base, store, device
+    def __init__(self, inventory: Inventory, base: Path, device: str | None = None) -> None:
+        self.settings = inventory.settings
+        self._inventory, self._base, self._device = inventory, base, device
         self._model = lru_cache(1)(self._load_model)
         self._explainer = lru_cache(2)(self._make_explainer)
         self._image = lru_cache(64)(self._render)
         self._scenes = {(scene.kind, scene.name): scene for scene in scenes(inventory.selection)}
+
+    def explainer(self, job: Job) -> Method:
+        """Return the method of a job, on the model that sees scenes of its size."""
+        return self._explainer(job.model.label, job.base, job.layer, tuple(sorted(job.params.items())), job.scene.kind)
+
+    def image(self, job: Job) -> Tensor:
+        """Return the image that a job explains, (3, size, size) in [0, 1]."""
+        return self._image(job.scene.kind, job.scene.name, job.photograph_size, job.size)
+
+    def target(self, job: Job) -> int:
+        """Return the labelled class, or the model's answer to a photograph without a label."""
+        if (chosen := job.scene.explained).target is not None:
+            return chosen.target
+        return self.explainer(job).model.predict(self._read(chosen, job.model.image_size))[0]
+
+    def maps(self, job: Job, sigma: float, count: int) -> NDArray[Any]:
+        """Return the maps (B, H, W) of the first noisy copies of a job's image, at its own seed."""
+        explainer = self.explainer(job)
+        clean = snap(self.image(job).to(explainer.model.device))
+        asked: dict[str, Any] = {"sigma": sigma, "seed": job.plan.seed, "samples": range(count)}
+        return np.asarray(explain_copies(explainer, clean, self.target(job), **asked)[1].maps.cpu())
+
+    def _load_model(self, label: str) -> Classifier:
+        self._explainer.cache_clear()  # they hold the model before
+        model = load_study_model(self.settings, label, self._base, self._device)
+        if model.weights_hash != self._inventory.models[label].weights:
+            raise ModelError(f"the weights of {label} are not those of the plan: plan or run the study again.")
+        return model
+
+    def _make_explainer(
+        self, label: str, method: str, layer: str, params: tuple[tuple[str, object], ...], kind: str
+    ) -> Method:
+        model, facts = self._model(label), self._inventory.models[label]
+        return make_method(method, for_grid(model, facts.grid_size) if kind == "grid" else model, layer, **dict(params))
+
+    def _render(self, kind: str, name: str, photograph_size: int, size: int) -> Tensor:
+        """Compose a scene as (3, size, size). A grid too large for its model is resized here, before noise is added."""
+        scene = self._scenes[kind, name]
+        image = compose_grid([self._read(chosen, photograph_size) for chosen in scene.photographs], scene.side)
+        return image if image.shape[-1] == size else resize_image(image, size)
+
+    def _read(self, chosen: Chosen, size: int) -> Tensor:
+        return read_chosen(image_folder(self.settings, self._base), chosen, size)
+
+
+class Worker:
+    """Does jobs of one study on one device."""
+
+    def __init__(self, materials: Materials, store: Store) -> None:
+        self.materials, self.store = materials, store
 
     def attempt(self, job: Job, progress: Progress | None = None) -> Ending:
         """Do a job unless it is done, or another process is doing it. A failure is recorded with its cause.
@@ -177,47 +140,41 @@ class Worker:
             except Exception as error:
                 self.store.save_failure(job, cause := f"{type(error).__name__}: {error}")
                 if "CUDA error" in str(error):  # every later call would fail too
-                    raise PixelcertError(
-                        f"{job}: {cause}. The GPU is lost to this process: run again to go on."
-                    ) from error
+                    remedy = "The GPU is lost to this process: run again to go on."
+                    raise PixelcertError(f"{job}: {cause}. {remedy}") from error
                 return Ending("failed", cause=cause)
-            return Ending("done", time.monotonic() - started, memory=self.memory, notes=notes)
+            peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None  # GiB
+            return Ending("done", time.monotonic() - started, memory=peak, notes=notes)
 
     def do(self, job: Job, progress: Progress | None = None) -> list[str]:
-        """Leave the job's votes and measures in the store, and return what the library warned of.
+        """Leave the job's votes and measures in the store, and return the library's warnings.
 
-        What an interruption leaves unfinished is continued later. The caller holds the job's claim.
+        An interruption leaves partial votes, which are resumed later. The caller holds the job's lock.
         """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", PixelcertWarning)
-            self._do(job, progress)
+            self.store.make_room(job)
+            explainer, image = self.materials.explainer(job), self.materials.image(job)
+            clean_map = self.materials.maps(job, sigma=0.0, count=1)[0] if job.scene.kind == "grid" else None
+            votes = self.store.load_votes(job) or self._sample(job, explainer, image, progress)
+            measures = measure(votes, self.materials.settings, job.scene, explainer.model, image, clean_map)
+            self.store.save_measures(job, measures)
         return [str(warning.message) for warning in caught if issubclass(warning.category, PixelcertWarning)]
-
-    def _do(self, job: Job, progress: Progress | None) -> None:
-        self.store.require_room(job)
-        self.store.sweep(job)
-        explainer = self.explainer(job)
-        image = self.image(job)
-        votes = self.store.load_votes(job) or self._sample(job, explainer, image, progress)
-        self.store.save_measures(job, measure(votes, self._inventory.settings, explainer, image, job.scene))
 
     def _sample(self, job: Job, explainer: Method, image: Tensor, progress: Progress | None) -> Votes:
         """Return the job's votes, kept in the store, with those of its siblings that count the same maps."""
-        settings = self._inventory.settings
-        subject = Subject(image, self._target(job, explainer.model), job.scene.name, progress)
+        settings, place = self.materials.settings, self.store.place(job)
+        subject = Subject(image, self.materials.target(job), job.scene.name, progress)
         tuning = Tuning(precision=settings.precision, compile=settings.compile)
-        if (partial := self.store.load_partial(job)) is not None:
-            places = [[self.store.place(job)]]
+        if (partial := load_votes(place.partial)) is not None:
             try:
-                return next(sample_into(places, [job.plan], explainer, [subject], [partial], tuning))[0]
+                return next(sample_into([[place]], [job.plan], explainer, [subject], [partial], tuning))[0]
             except ArgumentError as error:  # such as votes counted on another machine, which rounds differently
                 warnings.warn(f"{error} The job began again.", PixelcertWarning, stacklevel=2)
         with ExitStack() as locks:
-            siblings = [other for other in job.siblings(settings) if locks.enter_context(self._untouched(other))]
-            together = [job, *siblings]
-            places = [[self.store.place(one) for one in together]]
-            plans = [one.plan for one in together]
-            return next(sample_into(places, plans, explainer, [subject], [None], tuning))[0]
+            siblings = [other for other in job.siblings if locks.enter_context(self._untouched(other))]
+            places, plans = zip(*((self.store.place(one), one.plan) for one in (job, *siblings)), strict=True)
+            return next(sample_into([places], plans, explainer, [subject], [None], tuning))[0]
 
     @contextmanager
     def _untouched(self, job: Job) -> Iterator[bool]:
@@ -225,51 +182,75 @@ class Worker:
         with self.store.lock(job) as mine:
             yield mine and not any(path.exists() for path in self.store.place(job))
 
-    def image(self, job: Job) -> Tensor:
-        """What a job explains, (3, size, size) in [0, 1]."""
-        return self._image(job.scene.kind, job.scene.name, job.photograph_size, job.size)
 
-    def explainer(self, job: Job) -> Method:
-        """The method of a job, on the model that sees scenes of its size."""
-        return self._explainer(job.model.label, job.base, job.layer, tuple(sorted(job.params.items())), job.scene.kind)
+# ── Measures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _make_explainer(
-        self, label: str, method: str, layer: str, params: tuple[tuple[str, object], ...], kind: str
-    ) -> Method:
-        model, facts = self._model(label), self._inventory.models[label]
-        if kind == "grid":
-            model = for_grid(model, facts.grid_size)
-        return make_method(method, model, layer, **dict(params))
 
-    def _load_model(self, label: str) -> Classifier:
-        self._explainer.cache_clear()  # they hold the model before
-        model = load_study_model(self._inventory.settings, label, self._base, self._device)
-        if model.weights_hash != self._inventory.models[label].weights:
-            raise ModelError(f"the weights of {label} are not those of the plan: plan or run the study again.")
-        return model
+def measure(
+    votes: Votes,
+    settings: Settings,
+    scene: Scene,
+    model: Classifier,
+    image: Tensor,
+    clean_map: NDArray[Any] | None = None,  # of a grid
+) -> dict[str, Any]:
+    """Return rows of metric, τ, level, value and, where there is one, the certified interval around it."""
+    levels = votes.plan.levels
+    rows = [_row("mean_radius", None, k, float(votes.radius_map(k, settings.alpha).mean())) for k in levels]
+    if clean_map is not None:
+        finite = bool(np.isfinite(clean_map).all())
+        rows.append(_row("grid_pg", None, None, grid_pg(clean_map, scene.side, scene.cell) if finite else math.nan))
+    for tau in settings.tau:
+        certificate = certify_or_abstain(votes, settings.criterion(tau))
+        abstain = np.full(votes.size, ABSTAIN, np.int8)
+        labels = {level: abstain if certificate is None else certificate.labels[level] for level in levels}
+        rows += _share(labels, tau)
+        if certificate is not None and certificate.prediction is not None:
+            rows.append(_row("prediction_certified", tau, None, float(certificate.prediction.certified)))
+        if scene.kind == "grid":
+            rows += _localise(labels, tau, scene)
+        elif certificate is not None and tau in settings.deletion_taus:
+            rows += _delete(certificate, model, image, tau)
+    return {
+        "target": votes.provenance.target,
+        "target_name": votes.provenance.target_name,
+        "radius": {str(tau): votes.radius_at(tau) for tau in settings.tau},
+        "rows": rows,
+    }
 
-    def _render(self, kind: str, name: str, photograph_size: int, size: int) -> Tensor:
-        """A scene as (3, size, size). A grid too large for its model is resized here, before any noise is added."""
-        scene = self._scenes[kind, name]
-        image = compose_grid([self._read(chosen, photograph_size) for chosen in scene.photographs], scene.side)
-        return image if image.shape[-1] == size else resize_image(image, size)
 
-    def _read(self, chosen: Chosen, size: int) -> Tensor:
-        return read_chosen(image_folder(self._inventory.settings, self._base), chosen, size)
+def _row(metric: str, tau: float | None, level: float | None, value: float, *interval: float) -> Measurement:
+    """Return one number; an undefined one is None, because JSON knows no NaN."""
+    numbers = dict(zip(("value", "low", "high"), (value, *(interval or (math.nan, math.nan))), strict=True))
+    defined = {name: None if math.isnan(number) else float(number) for name, number in numbers.items()}
+    return {"metric": metric, "tau": tau, "level": level, **defined}
 
-    def _target(self, job: Job, model: Classifier) -> int:
-        """The labelled class; for a photograph without a label, what the model takes it for."""
-        chosen = job.scene.explained
-        if chosen.target is not None:
-            return chosen.target
-        return model.predict(self._read(chosen, job.model.image_size))[0]
 
-    @property
-    def precision(self) -> Precision:
-        """As the study asks for."""
-        return self._inventory.settings.precision
+def _share(labels: Labels, tau: float) -> Iterator[Measurement]:
+    for level, own in labels.items():
+        ones, zeros, abstained = shares(own)
+        yield _row("certified", tau, level, 100 - abstained)
+        yield _row("certified_1", tau, level, ones)
+        yield _row("certified_0", tau, level, zeros)
+        yield _row("abstained", tau, level, abstained)
 
-    @property
-    def memory(self) -> float | None:
-        """Peak GPU memory in GiB; None without a GPU."""
-        return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None
+
+def _localise(labels: Labels, tau: float, scene: Scene) -> Iterator[Measurement]:
+    for level, own in labels.items():
+        interval = certified_interval(own, scene.side, scene.cell)
+        yield _row("certified_grid_pg", tau, level, certified_grid_pg(own, scene.side, scene.cell), *interval)
+
+
+def _delete(certificate: Certificate, model: Classifier, image: Tensor, tau: float) -> Iterator[Measurement]:
+    """Yield the confidence while certified pixels are deleted: level by level, and in the certified maps' own order."""
+    target, size = certificate.votes.provenance.target, certificate.votes.size
+    by_level = deletion_curve(model, image, target, deletion_masks(certificate.labels))
+    by_order = deletion_curve(model, image, target, order_masks(certificate.order, size, ORDER_PERCENTS))
+    yield _row("confidence", tau, None, by_level.confidence[0])
+    for level, deleted, confidence in zip(sorted(certificate.levels), *(c[1:] for c in by_level), strict=True):
+        yield _row("deleted", tau, level, deleted)
+        yield _row("deletion_confidence", tau, level, confidence)
+    for percent, confidence in zip(ORDER_PERCENTS, by_order.confidence[1:], strict=True):
+        yield _row("order_deletion_confidence", tau, percent, confidence)
+    yield _row("deletion_area", tau, None, by_level.area)
+    yield _row("order_deletion_area", tau, None, by_order.area)

@@ -1,4 +1,4 @@
-"""Fused convolutions: which are found, and that the network answers the same. The kernel itself needs a GPU."""
+"""Folding: convolutions that are fused with their ReLUs answer the same. The kernel itself needs a GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import pixelcert as pc
-from pixelcert.models import folding as fused_convolution
+from pixelcert.models import folding
 from pixelcert.models.folding import FusedConvolution, fuse
 from pixelcert.models.variants import tuned
 
@@ -30,7 +30,7 @@ def kernel(monkeypatch) -> list[bool]:
         assert other is None or other.shape == answer.shape, "it does not broadcast"
         return F.relu(answer if other is None else answer + other)
 
-    monkeypatch.setattr(fused_convolution, "convolve_add_relu", convolve)
+    monkeypatch.setattr(folding, "convolve_add_relu", convolve)
     return calls
 
 
@@ -86,9 +86,10 @@ def test_a_fused_network_answers_the_same(name, gradients, kernel):
             return form(self, x)
 
     net = Formed().eval()
-    fast = fuse(net)
+    fast, why = fuse(net)
     assert sum(isinstance(module, FusedConvolution) for module in fast.modules()) == count
     assert (fast is net) == (count == 0)
+    assert why == ("" if count else "no convolution feeds only a ReLU")
     given, same = INPUTS.clone().requires_grad_(gradients), INPUTS.clone().requires_grad_(gradients)
     with torch.set_grad_enabled(gradients):
         expected, answer = net(given), fast(same)
@@ -106,7 +107,9 @@ def test_a_network_that_cannot_be_traced_is_left_alone():
             return self.relu(self.one(x)) if x.sum() > 0 else self.one(x)
 
     net = Deciding()
-    assert fuse(net) is net
+    same, why = fuse(net)
+    assert same is net
+    assert why.startswith("it cannot be traced: symbolically traced variables")
 
 
 class Aliasing(nn.Module):
@@ -137,7 +140,7 @@ def test_what_cudnn_has_no_kernel_for_is_not_fused(monkeypatch):
     def refuse(*_: Any) -> Tensor:
         raise RuntimeError("unable to find an engine")
 
-    monkeypatch.setattr(fused_convolution, "convolve_add_relu", refuse)
+    monkeypatch.setattr(folding, "convolve_add_relu", refuse)
     model = small_model("resnet")
     images = torch.rand(2, 3, model.size, model.size)
     features, head = tuned(model, fused=True).split("input")
@@ -153,7 +156,7 @@ def test_a_convolution_with_a_hook_is_left_alone():
     net = Hooked()
     net.one.register_forward_hook(lambda module, given, answer: answer + 1)
     with torch.no_grad():
-        torch.testing.assert_close(fuse(net)(INPUTS), net(INPUTS))
+        torch.testing.assert_close(fuse(net)[0](INPUTS), net(INPUTS))
 
 
 def test_a_convolution_that_was_patched_is_left_alone():
@@ -165,7 +168,7 @@ def test_a_convolution_that_was_patched_is_left_alone():
     own = net.one.forward
     net.one.forward = lambda x: own(x).clamp(max=0.1)
     with torch.no_grad():
-        torch.testing.assert_close(fuse(net)(INPUTS), net(INPUTS))
+        torch.testing.assert_close(fuse(net)[0](INPUTS), net(INPUTS))
 
 
 def test_a_relu_with_a_hook_is_left_alone():
@@ -176,7 +179,7 @@ def test_a_relu_with_a_hook_is_left_alone():
     net = Hooked()
     net.relu.register_forward_pre_hook(lambda module, given: (given[0] + 1,))
     with torch.no_grad():
-        torch.testing.assert_close(fuse(net)(INPUTS), net(INPUTS))
+        torch.testing.assert_close(fuse(net)[0](INPUTS), net(INPUTS))
 
 
 @pytest.mark.parametrize("layer", ["input", "final"])

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_networks import SIZE, models, small_model
+from small_networks import SIZE, models, resnet, small_model, tuning, vgg
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 import pixelcert as pc
+from pixelcert.explainer import Tuning
+from pixelcert.models.cropping import local_parts
 from pixelcert.models.variants import TunedClassifier, tuned
-from pixelcert.sampling.precision import choose_tuning
+from pixelcert.sampling.precision import settle
 
 QUICK = {"rise": {"masks": 12}, "intgrad": {"steps": 4}}
 IMAGES = torch.rand(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
@@ -51,23 +53,6 @@ def classifier(make: Callable[[], nn.Module], size: int = SIZE, **settings: Any)
     return pc.Classifier(net, mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), size=size, **settings)
 
 
-def resnet() -> nn.Module:
-    return models.resnet.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10)
-
-
-class VGG(nn.Module):
-    """As torchvision's, which would make 123 million weights first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.features = models.vgg.make_layers([8, "M", 16, "M", 16, "M"], batch_norm=True)
-        self.avgpool = nn.AdaptiveAvgPool2d(4)
-        self.classifier = nn.Sequential(nn.Linear(256, 32), nn.ReLU(True), nn.Dropout(), nn.Linear(32, 10))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.avgpool(self.features(x)).flatten(1))
-
-
 def efficientnet() -> nn.Module:
     """Depthwise convolutions, SiLU, squeeze and excitation."""
     blocks = models.efficientnet.MBConvConfig
@@ -76,9 +61,13 @@ def efficientnet() -> nn.Module:
     )
 
 
+def vgg_bn() -> nn.Module:
+    return vgg(batch_norm=True)
+
+
 NETWORKS = {
     "resnet": lambda: classifier(resnet),
-    "vgg_bn": lambda: classifier(VGG),
+    "vgg_bn": lambda: classifier(vgg_bn),
     "vit": lambda: small_model("vit"),
     "efficientnet": lambda: classifier(efficientnet),
 }
@@ -113,7 +102,7 @@ def test_every_method_has_the_same_maps_on_the_tuned_model(name, layer, model):
     if (name, layer) == ("grad_cam_pp", "input"):  # near its pole, where float32 is too coarse
         model = pc.Classifier(copy.deepcopy(model.net).double(), (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), size=SIZE)
     explainer = explainer_of(name, model, layer)
-    fast = explainer.tuned(None, False)
+    fast = explainer.tuned(tuning(None, False))
     assert isinstance(fast.model, TunedClassifier)
     maps, logits = explainer.explain(IMAGES, TARGETS)
     fast_maps, fast_logits = fast.explain(IMAGES, TARGETS)
@@ -128,7 +117,7 @@ def test_every_method_has_the_same_maps_on_the_tuned_model(name, layer, model):
 def test_every_method_runs_in_bfloat16_and_answers_in_float32(name, layer, model):
     explainer = explainer_of(name, model, layer)
     maps, logits = explainer.explain(IMAGES, TARGETS)
-    rough_maps, rough_logits = explainer.tuned(BFLOAT16, False).explain(IMAGES, TARGETS)
+    rough_maps, rough_logits = explainer.tuned(tuning(BFLOAT16, False)).explain(IMAGES, TARGETS)
     assert rough_maps.dtype == rough_logits.dtype == torch.float32
     assert not torch.equal(rough_logits, logits), "nothing was rounded"
     assert_close(rough_logits, logits, 0.1)
@@ -150,17 +139,19 @@ def test_layers_by_name_have_the_same_features_and_logits(model):
 
 
 def test_float64_stays_float64():
-    model = classifier(lambda: VGG().double())
+    model = classifier(lambda: vgg_bn().double())
     fast = tuned(model)
     assert fast(IMAGES).dtype == torch.float64
     assert_close(fast(IMAGES), model(IMAGES), 1e-12)
 
 
 def test_batch_norms_are_gone_where_they_can_be_folded():
-    for name, count in (("resnet", 12), ("vgg_bn", 3), ("efficientnet", 10)):
+    for name, count in (("resnet", 13), ("vgg_bn", 3), ("efficientnet", 10)):
         model = NETWORKS[name]()
         assert batch_norms(model.net) == count
-        assert batch_norms(tuned(model).net) == 0, name
+        fast = tuned(model)
+        assert batch_norms(fast.net) == 0, name
+        assert str(fast.surgery("input")["folded"]) == f"{count} of {count}"
 
 
 class Rounding(TorchFunctionMode):
@@ -204,12 +195,13 @@ class Rounded(nn.Module):
 
 
 def test_fused_networks_keep_their_local_parts(monkeypatch):
-    monkeypatch.setattr("pixelcert.models.variants.fuse", Rounded)
+    for module in ("splitting", "cropping"):
+        monkeypatch.setattr(f"pixelcert.models.{module}.fuse", lambda part: (Rounded(part), ""))
     model = NETWORKS["resnet"]()
     plain, fused = tuned(model), tuned(model, fused=True)
     assert_close(fused(IMAGES), plain(IMAGES))
     assert_close(fused.split("input").head(fused.normalise(IMAGES)), plain(IMAGES) * 1.01)
-    assert len(fused.local_parts("input").parts) == len(plain.local_parts("input").parts) > 0
+    assert len(local_parts(fused, "input").parts) == len(local_parts(plain, "input").parts) > 0
 
 
 def test_copies_are_channels_last_and_work_nothing_in_place(model):
@@ -225,7 +217,7 @@ def test_copies_are_channels_last_and_work_nothing_in_place(model):
 
 def test_copies_keep_what_the_classifier_knows():
     names = tuple(f"class {index}" for index in range(10))
-    model = classifier(VGG, name="mine", classes=names, final="features.5")
+    model = classifier(vgg_bn, name="mine", classes=names, final="features.5")
     fast = tuned(model, BFLOAT16)
     assert (fast.name, fast.classes, fast.size, fast.final) == ("mine", names, SIZE, "features.5")
     assert torch.equal(fast.normalise(IMAGES), model.normalise(IMAGES).to(BFLOAT16))
@@ -251,7 +243,7 @@ def state_of(net: nn.Module) -> Any:
 def test_nothing_in_the_users_network_is_changed(dtype, model):
     state, values = state_of(model.net), copy.deepcopy(model.net.state_dict())
     for layer in ("input", "final"):
-        pc.method("gb", model, layer).tuned(dtype, False).explain(IMAGES, TARGETS)
+        pc.method("gb", model, layer).tuned(tuning(dtype, False)).explain(IMAGES, TARGETS)
     assert state_of(model.net) == state
     assert all(torch.equal(value, values[name]) for name, value in model.net.state_dict().items())
 
@@ -262,7 +254,7 @@ def test_no_tensor_is_shared_with_the_users_network(model):
 
 
 def test_a_network_in_training_mode_is_refused():
-    model = classifier(VGG)
+    model = classifier(vgg_bn)
     tuned(model)
     model.net.features[1].train()
     with pytest.raises(pc.ModelError, match="training mode"):
@@ -401,7 +393,7 @@ def test_methods_see_what_a_network_does_in_place():
     model = classifier(WithAliasing, 32)
     for name in ("gb", "grad"):
         explainer = pc.method(name, model)
-        assert_close(explainer.tuned(None, False)(SMALL, TARGETS), explainer(SMALL, TARGETS))
+        assert_close(explainer.tuned(tuning(None, False))(SMALL, TARGETS), explainer(SMALL, TARGETS))
 
 
 # ── Layers by name ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -439,12 +431,12 @@ def test_what_a_layer_returns_stays_the_same(layer, kept):
     assert_close(fast.split(layer).features(SMALL), model.split(layer).features(SMALL))
     assert_close(fast(SMALL), model(SMALL))
     explainer = pc.method("grad_cam", model, layer, relu=False)
-    assert_close(explainer.tuned(None, False)(SMALL, TARGETS), explainer(SMALL, TARGETS))
+    assert_close(explainer.tuned(tuning(None, False))(SMALL, TARGETS), explainer(SMALL, TARGETS))
 
 
 def test_the_final_layer_is_kept_by_its_own_name():
     model = classifier(Contained, 32, final="stem")
-    fast = pc.method("grad_cam", model, "final").tuned(None, False).model
+    fast = pc.method("grad_cam", model, "final").tuned(tuning(None, False)).model
     assert isinstance(fast.net.norm, nn.BatchNorm2d)
     assert_close(fast.split("final").features(SMALL), model.split("final").features(SMALL))
 
@@ -455,7 +447,7 @@ def test_cam_at_the_input_uses_the_kernels_before_folding():
     assert torch.equal(fast.first_convolution, model.net.conv1.weight)
     assert not torch.equal(fast.net.conv1.weight, model.net.conv1.weight.to(BFLOAT16))
     explainer = pc.method("cam", model, "input")
-    assert_close(explainer.tuned(None, False)(IMAGES, TARGETS), explainer(IMAGES, TARGETS))
+    assert_close(explainer.tuned(tuning(None, False))(IMAGES, TARGETS), explainer(IMAGES, TARGETS))
 
 
 # ── Networks of other kinds ───────────────────────────────────────────────────────────────────────────────────────
@@ -487,14 +479,14 @@ class Untraceable(Net):
 
 @pytest.mark.parametrize("name", ["grad", "gb", "lrp", "grad_cam", "occlusion", "ablation_cam"])
 @pytest.mark.parametrize("layer", ["input", "conv2"])
-@pytest.mark.filterwarnings("ignore:.*affine layers")  # conv2 is cut off from its batch norm
+@pytest.mark.filterwarnings("ignore:.*affine layers", "ignore:.*split by hooks")  # conv2 is cut off from its batch norm
 def test_a_network_that_cannot_be_traced(name, layer):
     model = classifier(Untraceable, 32)
     explainer = pc.method(name, model, layer)
-    fast = explainer.tuned(None, False)
+    fast = explainer.tuned(tuning(None, False))
     assert batch_norms(fast.model.net) == (1 if layer == "conv2" else 0)
     assert_close(fast(SMALL, TARGETS), explainer(SMALL, TARGETS), 1e-3)
-    assert explainer.tuned(BFLOAT16, False)(SMALL, TARGETS).isfinite().all()
+    assert explainer.tuned(tuning(BFLOAT16, False))(SMALL, TARGETS).isfinite().all()
 
 
 def test_hooks_of_the_network_work_in_its_copy():
@@ -542,12 +534,47 @@ def test_a_network_that_cannot_be_copied_is_sampled_as_it_is(make):
     assert votes.provenance.precision == "float32"
 
 
+def test_a_network_that_cannot_be_copied_says_so_in_its_votes():
+    model = classifier(Keeping, 32, classes=[f"class {index}" for index in range(10)])
+    model(SMALL)
+    surgery = pc.sample(pc.method("grad", model), SMALL[0], 1, n=4, tau=None).provenance.surgery
+    assert surgery["copied"].startswith("no (Only Tensors created explicitly by the user")
+
+
+class OnlyAsItWasMade(Net):
+    """A network that no copy can stand in for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = id(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.own != id(self):
+            raise RuntimeError(f"not itself at {x.stride(1)}")
+        return super().forward(x)
+
+
+def test_a_copy_that_fails_in_both_memory_layouts_is_refused_with_both_reasons():
+    model = classifier(OnlyAsItWasMade, 32)
+    with pytest.raises(pc.ModelError, match=r"channels last: not itself at 1; usual: not itself at 1024\): write its"):
+        tuned(model)
+
+
+def test_memory_that_runs_out_while_a_network_is_copied_is_no_refusal_to_be_copied(monkeypatch):
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("pixelcert.models.variants.copy.deepcopy", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        tuned(classifier(Net, 32))
+
+
 @pytest.mark.parametrize(("dtype", "compiled"), [(BFLOAT16, False), (None, True)])
 def test_what_needs_a_copy_is_refused_where_none_can_be_made(dtype, compiled):
     model = classifier(Keeping, 32, classes=[f"class {index}" for index in range(10)])
     model(SMALL)
     with pytest.raises(pc.ModelError, match=r"Keeping cannot be copied .*: use precision='float32' and compile=False"):
-        pc.method("grad", model).tuned(dtype, compiled)
+        pc.method("grad", model).tuned(tuning(dtype, compiled))
 
 
 # ── Number formats ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -571,7 +598,7 @@ def test_a_network_whose_only_parameters_make_the_logits(name):
     model = classifier(lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), 8)
     images = IMAGES[:, :, :8, :8]
     explainer = explainer_of(name, model, "input")
-    maps, logits = explainer.tuned(BFLOAT16, False).explain(images, TARGETS)
+    maps, logits = explainer.tuned(tuning(BFLOAT16, False)).explain(images, TARGETS)
     assert_close(logits, model(images), 1e-2)
     assert_close(maps, explainer(images, TARGETS), 1e-2)
 
@@ -641,7 +668,7 @@ def test_auto_leaves_it_in_float32(monkeypatch):
     gpu = torch.device("cuda")
     for network, precision in ((Constant, "float32"), (HeadFirst, "bfloat16")):
         explainer = pc.method("grad", classifier(network, 32))
-        assert choose_tuning(explainer, gpu, "auto", False, 0).precision == precision
+        assert settle(explainer, Tuning(1, compile=False), gpu, 3 * 32 * 32).precision == precision
 
 
 def test_only_the_layer_that_makes_the_logits_is_kept():
@@ -662,10 +689,10 @@ def test_copies_are_made_once():
     assert tuned(model, BFLOAT16) is not first
     assert tuned(model, BFLOAT16) is tuned(model, BFLOAT16)
     explainer = pc.method("grad", model)
-    assert explainer.tuned(None, False) is explainer.tuned(None, False)
-    assert explainer.tuned(None, False).model is first
-    assert explainer.tuned(None, False) is not explainer.tuned(BFLOAT16, False)
-    assert pc.method("grad_cam", model, "input").tuned(None, False).model is first
+    assert explainer.tuned(tuning(None, False)) is explainer.tuned(tuning(None, False))
+    assert explainer.tuned(tuning(None, False)).model is first
+    assert explainer.tuned(tuning(None, False)) is not explainer.tuned(tuning(BFLOAT16, False))
+    assert pc.method("grad_cam", model, "input").tuned(tuning(None, False)).model is first
 
 
 def change_a_weight(model: pc.Classifier) -> None:
@@ -678,7 +705,7 @@ def change_statistics(model: pc.Classifier) -> None:
 
 
 def replace_a_module(model: pc.Classifier) -> None:
-    model.net.classifier[3] = nn.Linear(32, 10).eval()
+    model.net.classifier[5] = nn.Linear(24, 10).eval()
 
 
 def move(model: pc.Classifier) -> None:
@@ -686,7 +713,7 @@ def move(model: pc.Classifier) -> None:
 
 
 def load_weights(model: pc.Classifier) -> None:
-    other = VGG().state_dict()
+    other = vgg_bn().state_dict()
     model.net.load_state_dict(other)
 
 
@@ -699,8 +726,8 @@ def replace_a_weight_in_its_own_place(model: pc.Classifier) -> None:
 
 
 def replace_a_module_in_its_own_place(model: pc.Classifier) -> None:
-    model.net.classifier[3] = nn.Identity()
-    model.net.classifier[3] = nn.Linear(32, 10).eval()
+    model.net.classifier[5] = nn.Identity()
+    model.net.classifier[5] = nn.Linear(24, 10).eval()
 
 
 def change_an_attribute(model: pc.Classifier) -> None:
@@ -715,29 +742,28 @@ def add_a_hook(model: pc.Classifier) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "dtype"),
     [
-        change_a_weight,
-        change_statistics,
-        replace_a_module,
-        move,
-        load_weights,
-        replace_a_weight_in_its_own_place,
-        replace_a_module_in_its_own_place,
-        change_an_attribute,
-        add_a_hook,
+        (change_a_weight, BFLOAT16),
+        (change_statistics, None),
+        (replace_a_module, None),
+        (move, BFLOAT16),
+        (load_weights, None),
+        (replace_a_weight_in_its_own_place, None),
+        (replace_a_module_in_its_own_place, BFLOAT16),
+        (change_an_attribute, None),
+        (add_a_hook, None),
     ],
 )
-@pytest.mark.parametrize("dtype", [None, BFLOAT16])
 def test_copies_are_made_again_when_the_network_changes(change, dtype):
-    model = classifier(VGG)
+    model = classifier(vgg_bn)
     explainer = pc.method("grad", model)
-    before, maps = tuned(model, dtype), explainer.tuned(dtype, False)(IMAGES, TARGETS)
+    before, maps = tuned(model, dtype), explainer.tuned(tuning(dtype, False))(IMAGES, TARGETS)
     change(model)
     after = tuned(model, dtype)
     assert after is not before
     assert_close(after(IMAGES), model(IMAGES), 1e-4 if dtype is None else 0.1)
-    changed = explainer.tuned(dtype, False)
+    changed = explainer.tuned(tuning(dtype, False))
     assert changed.model is after
     assert change is move or not torch.equal(changed(IMAGES, TARGETS), maps)
     old = weakref.ref(before.net)
@@ -754,7 +780,7 @@ def test_a_classifier_that_moves_forgets_its_copies():
 
 
 def test_votes_of_a_changed_network_are_those_of_the_changed_network():
-    model = classifier(VGG)
+    model = classifier(vgg_bn)
     explainer = pc.method("grad", model)
     image = IMAGES[0]
 
@@ -774,24 +800,37 @@ def classifier_like(model: pc.Classifier) -> pc.Classifier:
     return pc.Classifier(copy.deepcopy(model.net), mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), size=SIZE)
 
 
-@pytest.mark.parametrize("newer", ["cuda.matmul", "cudnn.conv", "cudnn"])
-def test_whoever_sets_tf32_in_the_newer_way_loses_nothing(newer):
-    """torch then refuses to read the older flags. In a process of its own, since it does not forget."""
-    script = f"""
+def test_whoever_sets_tf32_in_the_newer_way_loses_nothing():
+    """torch then refuses to read the older flags, and does not forget: each way has a process of its own."""
+    script = """
+import os, sys, traceback
 import torch, pixelcert as pc
 from pixelcert.models.variants import tuned
 from pixelcert.basics.machine import tf32, tf32_allowed
-if not hasattr(torch.backends.cuda.matmul, "fp32_precision"): raise SystemExit
-torch.backends.{newer}.fp32_precision = "ieee"
-before = tf32_allowed()
-with tf32(True):
-    assert tf32_allowed() == (True, True)
-    with tf32(False):
-        assert tf32_allowed() == (False, False)
-assert tf32_allowed() == before
-model = pc.load_model("resnet18", None, "cpu")
-assert not any("BatchNorm" in type(module).__name__ for module in tuned(model).net.modules())
-pc.method("lrp", model, "input")(torch.rand(1, 3, 224, 224), torch.tensor([1]))
+
+def check(newer):
+    eval(f"torch.backends.{newer}").fp32_precision = "ieee"
+    before = tf32_allowed()
+    with tf32(True):
+        assert tf32_allowed() == (True, True)
+        with tf32(False):
+            assert tf32_allowed() == (False, False)
+    assert tf32_allowed() == before
+    conv, norm, fc = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(4, 5)
+    net = torch.nn.Sequential(conv, norm, torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), fc)
+    model = pc.Classifier(net, (0.5,) * 3, (0.5,) * 3, size=16)
+    assert not any("BatchNorm" in type(module).__name__ for module in tuned(model).net.modules())
+    pc.method("lrp", model, "input")(torch.rand(1, 3, 16, 16), torch.tensor([1]))
+
+for newer in ("cuda.matmul", "cudnn.conv", "cudnn") if hasattr(torch.backends.cuda.matmul, "fp32_precision") else ():
+    if not os.fork():
+        try:
+            check(newer)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.wait()[1] == 0, newer
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -814,10 +853,10 @@ def test_compiled_copies_run_compiled_halves_alone(layer, monkeypatch):
     model = NETWORKS["resnet"]()
     explainer = pc.method("grad_cam", model, layer)
     expected = explainer(IMAGES, TARGETS)
-    plain = explainer.tuned(None, False)
+    plain = explainer.tuned(tuning(None, False))
     assert_close(plain(IMAGES, TARGETS), expected, 1e-3)
     assert ran == []
-    fast = explainer.tuned(None, True)
+    fast = explainer.tuned(tuning(None, True))
     assert_close(fast(IMAGES, TARGETS), expected, 1e-3)
     assert len(ran) == (2 if layer == "input" else 1)  # before a linear head the head is not run
     assert fast is not plain

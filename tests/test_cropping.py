@@ -8,8 +8,9 @@ from small_networks import small_model
 from torch import Tensor, nn
 
 import pixelcert as pc
-from pixelcert.methods import occlusion as hiding
-from pixelcert.models.cropping import Reach, find_local_parts
+from pixelcert.methods import occlusion
+from pixelcert.models.cropping import Reach, find_local_parts, local_parts
+from pixelcert.models.heads import linear_head
 from pixelcert.models.variants import tuned
 
 
@@ -86,7 +87,7 @@ TARGETS = torch.tensor([1, 3])
 
 
 def maps(model, images, monkeypatch, small, layer="input", **options):
-    monkeypatch.setattr(hiding, "_SMALL", small)
+    monkeypatch.setattr(occlusion, "_SMALL", small)
     return pc.method("occlusion", model, layer, **options).explain(images, TARGETS)
 
 
@@ -108,20 +109,25 @@ def one_by_one(model, images, window, stride, layer="input"):
     return total / count
 
 
-@pytest.mark.parametrize(("window", "stride"), [(8, 8), (5, 3), (3, 3), (2, 1)])
-@pytest.mark.parametrize("size", [(64, 64), (48, 80), (64, 50), (37, 41), (40, 128)])
+WINDOWS = ((8, 8), (5, 3), (3, 3), (2, 1))  # and their strides
+SIZES = ((64, 64), (48, 80), (64, 50), (37, 41), (40, 128))  # for windows of 8
+
+
+@pytest.mark.parametrize("first", range(2))
 @pytest.mark.parametrize("name", NETWORKS)
-def test_crops_answer_what_the_whole_network_answers(name, size, window, stride, monkeypatch):
-    height, width = (side * window // 8 for side in size)
-    model = classifier(NETWORKS[name]())
-    images = torch.rand(2, 3, height, width, dtype=torch.float64)
-    before = images.clone()
-    expected = one_by_one(model, images, window, stride)
-    for small in (0, 0.5, 1):  # never, as it is, and wherever they can be
-        crops = maps(model, images, monkeypatch, small, window=window, stride=stride)
-        assert torch.allclose(crops.maps, expected, rtol=0, atol=1e-12)
-        assert torch.equal(crops.logits, model(images))
-    assert torch.equal(images, before)
+def test_crops_answer_what_the_whole_network_answers(name, first, monkeypatch):
+    """Every network with every window and every size; the ten networks together with every pair of the two."""
+    model, turn = classifier(NETWORKS[name]()), list(NETWORKS).index(name) + 2 * first
+    for number in range(first, len(SIZES), 2):
+        (window, stride), size = WINDOWS[(turn + number) % len(WINDOWS)], SIZES[number]
+        images = torch.rand(2, 3, *(side * window // 8 for side in size), dtype=torch.float64)
+        before = images.clone()
+        expected = one_by_one(model, images, window, stride)
+        for small in (0, 0.5, 1) if number == 1 else (0.5, 1):  # never, as it is, and wherever they can be
+            crops = maps(model, images, monkeypatch, small, window=window, stride=stride)
+            assert torch.allclose(crops.maps, expected, rtol=0, atol=1e-12)
+            assert torch.equal(crops.logits, model(images))
+        assert torch.equal(images, before)
 
 
 def test_crops_hold_what_changes_of_one_length_need(monkeypatch):
@@ -181,7 +187,7 @@ class Global(nn.Module):
 )
 def test_what_is_not_known_to_be_local_ends_the_parts(layer, monkeypatch):
     model = classifier(plain_network(nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), layer, nn.ReLU(), nn.Conv2d(4, 4, 3)))
-    assert [part.reach for part in model.local_parts("input").parts] == [Reach(2, 1, 1)]
+    assert [part.reach for part in local_parts(model, "input").parts] == [Reach(2, 1, 1)]
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
     expected = one_by_one(model, images, 8, 8)
     assert torch.allclose(maps(model, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
@@ -297,7 +303,7 @@ def test_a_network_that_views_its_features_as_rows_can_be_sampled(monkeypatch):
     net = Viewed().double()
     model = classifier(net)
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
-    assert model.local_parts("input").parts
+    assert local_parts(model, "input").parts
     expected = one_by_one(model, images, 8, 8)
     for of in (model, tuned(model)):
         assert torch.allclose(maps(of, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
@@ -308,15 +314,18 @@ def test_a_network_for_another_size_than_told_still_answers(monkeypatch):
     model = pc.Classifier(Viewed().double(), [0.5] * 3, [0.25] * 3, final="body", size=224)
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
     expected = one_by_one(model, images, 8, 8)
-    for of in (model, tuned(model)):
+    with pytest.warns(pc.PixelcertWarning, match="Viewed raises an error on an image of its own size, 224 × 224"):
+        fast = tuned(model)
+    assert str(fast.surgery("input")["layout"]).startswith("usual (untried: mat1 and mat2 shapes")
+    for of in (model, fast):
         assert torch.allclose(maps(of, images, monkeypatch, 0.5, window=8, stride=8).maps, expected, rtol=0, atol=1e-12)
 
 
 def test_before_a_linear_head_nothing_is_run_on_crops(monkeypatch):
     net = plain_network(nn.Conv2d(3, 4, 3, 2, 1), nn.Identity())
     model = classifier(net)
-    assert model.linear_head("final") is not None
-    monkeypatch.setattr(type(model), "local_parts", lambda *_: pytest.fail("the head is linear"))
+    assert linear_head(model, "final") is not None
+    monkeypatch.setattr(occlusion, "local_parts", lambda *_: pytest.fail("the head is linear"))
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
     expected = one_by_one(model, images, 5, 2, "final")
     found = maps(model, images, monkeypatch, 1, "final", window=5, stride=2).maps
@@ -332,9 +341,9 @@ def test_parts_end_where_the_resolution_changes(inplace):
 def test_a_hook_that_comes_later_is_noticed():
     net = residual_network()
     model = classifier(net)
-    assert model.local_parts("input").parts
+    assert local_parts(model, "input").parts
     net[0].register_forward_hook(lambda module, given, answer: answer - answer.mean(dim=(2, 3), keepdim=True))
-    assert not model.local_parts("input").parts
+    assert not local_parts(model, "input").parts
 
 
 def test_a_network_that_traces_to_something_else_is_run_whole():
@@ -348,7 +357,9 @@ def test_a_network_that_traces_to_something_else_is_run_whole():
         def forward(self, images):
             return self.net(images) * (2.0 if isinstance(images, torch.Tensor) else 1.0)
 
-    assert classifier(Counts()).local_parts("input").parts == ()
+    model = classifier(Counts())
+    assert local_parts(model, "input").parts == ()
+    assert str(model.surgery("input")["crops"]) == "no (it would answer otherwise)"
 
 
 def test_the_first_layers_run_on_crops(monkeypatch):
@@ -379,17 +390,17 @@ def test_behind_a_module_of_the_network_too(layer, monkeypatch):
     model = classifier(residual_network())
     images = torch.rand(2, 3, 64, 64, dtype=torch.float64)
     explainer = pc.method("occlusion", model, layer, window=2, stride=2)
-    monkeypatch.setattr(hiding, "_SMALL", 0)
+    monkeypatch.setattr(occlusion, "_SMALL", 0)
     whole = explainer.explain(images, torch.tensor([1, 3])).maps
-    monkeypatch.setattr(hiding, "_SMALL", 1)
-    assert model.local_parts(layer).parts
+    monkeypatch.setattr(occlusion, "_SMALL", 1)
+    assert local_parts(model, layer).parts
     assert torch.allclose(explainer.explain(images, torch.tensor([1, 3])).maps, whole, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_tuned_copies_have_local_parts_too(dtype, monkeypatch):
     model = tuned(small_model("resnet"), dtype)
-    assert model.local_parts("input").parts
+    assert local_parts(model, "input").parts
     images = torch.rand(2, 3, 64, 64)
     whole, crops = (maps(model, images, monkeypatch, small, window=8, stride=4).maps for small in (0, 1))
     assert torch.allclose(crops, whole, rtol=0, atol=(1e-5 if dtype is None else 0.05) * float(whole.abs().max()))

@@ -1,55 +1,26 @@
-"""`pixelcert study`, through its entry point: from an empty folder to a table of methods."""
+"""`pixelcert study`, from an empty folder to a table of methods."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import warnings
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet
 import pytest
+from command_line import Run, interrupted, run_here, stopping_after
 from PIL import Image
 from small_studies import photographs, tiny, write_study
 
 import pixelcert as pc
-from pixelcert.commands import main
-from pixelcert.sampling.sample import loop
 from pixelcert.study.templates import template
 
 
-class Run(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def said(self) -> str:
-        """Everything, without the width of the terminal."""
-        return " ".join((self.out + " " + self.err).split())
-
-
 @pytest.fixture
-def study(monkeypatch, capsys, tmp_path) -> Callable[..., Run]:
-    """Runs `pixelcert study` in this process, in an empty folder, on a wide terminal without colours."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-
-    def run(*arguments: Any) -> Run:
-        monkeypatch.setattr(sys, "argv", ["pixelcert", "study", *map(str, arguments)])
-        code: Any = 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("default", pc.PixelcertWarning)  # as in a process of its own
-            try:
-                main()
-            except SystemExit as stop:
-                code = stop.code or 0
-        return Run(code, *capsys.readouterr())
-
-    return run
+def study(pixelcert) -> Callable[..., Run]:
+    """Runs `pixelcert study` in this process, in an empty folder."""
+    return lambda *arguments: pixelcert("study", *arguments)
 
 
 @pytest.fixture
@@ -57,6 +28,30 @@ def small(study, tmp_path) -> Callable[..., Run]:
     """The same, with small.toml: two images and a grid by two methods."""
     photographs(tmp_path / "photos")
     write(tmp_path)
+    return study
+
+
+class Ran(NamedTuple):
+    """A run of small.toml, and the folder that it left."""
+
+    folder: Path
+    run: Run
+
+
+@pytest.fixture(scope="session")
+def ran(tmp_path_factory) -> Ran:
+    folder = tmp_path_factory.mktemp("ran")
+    photographs(folder / "photos")
+    write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return Ran(folder, run_here("study", "run", "small.toml"))
+
+
+@pytest.fixture
+def done(study, ran, tmp_path) -> Callable[..., Run]:
+    """`pixelcert study` in a folder where small.toml has been run."""
+    shutil.copytree(ran.folder, tmp_path, dirs_exist_ok=True)
     return study
 
 
@@ -92,33 +87,31 @@ def test_embedded_model_from_init_to_results(study, tmp_path, embedded):
     text = Path("study.toml").read_text()
     assert text == template("demo").decode()
     (start, end) = (text.index("methods = ["), text.index("layers = "))
-    text = text[:start] + 'methods = ["grad_cam", "grad"]\n' + text[end:]
+    text = text[:start] + 'methods = ["grad_cam"]\n' + text[end:]
     for old, new in {
         'layers = ["input", "final"]': 'layers = "final"',
         "sigma = [0.15, 0.25]": "sigma = 0.15",
-        "n = 50 ": "n = 40 ",
+        "n = 50 ": "n = 45 ",
         "count = 2 ": "count = 1 ",
-        "cell = 112": "cell = 48",
-        "size = 112": "size = 64",
+        "cell = 112": "cell = 32",
+        "size = 112": "size = 32",
     }.items():
         assert old in text
         text = text.replace(old, new)
     text = text.replace("[method.intgrad]\nsteps = 4", "").replace("[method.rise]\nmasks = 24", "")
     text = text.partition("[method.occlusion")[0]
     Path("study.toml").write_text(text)
-    plan = study("plan", "study.toml")
+    plan = study("plan", "study.toml", "--no-calibrate")
     assert plan.code == 0, plan.said
-    assert "4 jobs, 0 done" in plan.said
+    assert "2 jobs, 0 done" in plan.said
     run = study("run", "study.toml")
     assert run.code == 0, run.said
-    assert "4 of 4 jobs are done, 4 by this run" in run.said
+    assert "2 of 2 jobs are done, 2 by this run" in run.said
     results = study("results", "study.toml")
     assert results.code == 0
-    assert {"grad_cam", "grad"} <= table_rows(results).keys()
+    assert "grad_cam" in table_rows(results)
     rows = pyarrow.parquet.read_table(tmp_path / "study" / "results" / "rows.parquet").to_pylist()
-    assert {(row["method"], row["scene"]) for row in rows} == {
-        (method, scene) for method in ("grad_cam", "grad") for scene in ("image", "grid")
-    }
+    assert {(row["method"], row["scene"]) for row in rows} == {("grad_cam", "image"), ("grad_cam", "grid")}
     assert all(row["model"] == "efficientnet_lite0" for row in rows)
 
 
@@ -154,7 +147,7 @@ def test_plan_shows_jobs_network_runs_time_and_room(small):
     rows = table_rows(run)
     left, runs, image, grid, whole = rows["ixg, input"]
     assert (left, runs) == ("3", str(3 * 40))
-    assert rows["rise, input"][:2] == ["3", str(3 * 40 * pc.method("rise", tiny(), "input", masks=4).forwards)]
+    assert rows["rise, input"][:2] == ["3", str(3 * 40 * pc.method("rise", tiny(), "input", masks=4).passes)]
     for seconds in (image, grid, whole):
         assert seconds.endswith(" s")
     assert "on this machine" in run.out
@@ -163,22 +156,21 @@ def test_plan_shows_jobs_network_runs_time_and_room(small):
 
 
 def test_plan_without_calibration_explains_nothing(small, monkeypatch):
-    monkeypatch.setattr("pixelcert.study.runner.explain", lambda *_: pytest.fail("explained"))
+    monkeypatch.setattr("pixelcert.study.runner.explain_copies", lambda *_: pytest.fail("explained"))
     run = small("plan", "small.toml", "--no-calibrate")
     assert run.code == 0
     assert table_rows(run)["ixg, input"] == ["3", "120", "unknown", "unknown", "unknown"]
     assert "on this machine" not in run.out
 
 
-def test_plan_after_a_run_says_that_all_is_done_and_after_a_change_what_is_left(small, tmp_path):
-    small("run", "small.toml")
-    run = small("plan", "small.toml")
+def test_plan_after_a_run_says_that_all_is_done_and_after_a_change_what_is_left(done, tmp_path):
+    run = done("plan", "small.toml", "--no-calibrate")
     assert run.code == 0
     assert "6 jobs, 6 done" in run.out
     assert table_rows(run) == {}
     assert "Votes to come" not in run.out
     write(tmp_path, images={"folder": "photos", "count": 4})
-    run = small("plan", "small.toml")
+    run = done("plan", "small.toml", "--no-calibrate")
     assert "10 jobs, 6 done" in run.out
     assert table_rows(run)["ixg, input"][0] == "2"
 
@@ -196,21 +188,20 @@ def test_plan_tells_what_cannot_be_done_and_why(small, tmp_path):
     run = small("plan", "small.toml")
     assert run.code == 0
     assert "cannot be done: cam at input of crooked" in run.said
-    assert "so CAM has no weights for it: use grad_cam" in run.said
-    assert run.said.count("so CAM has no weights") == 1
+    assert run.said.count("use grad_cam") == 1
     assert run.out.count("cannot be done") == 1, "and of the other model it can"
 
 
 # ── run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_run_does_every_job_and_sums_up_each_method(small):
-    run = small("run", "small.toml")
+def test_run_does_every_job_and_sums_up_each_method(ran):
+    folder, run = ran
     assert run.code == 0, run.said
     assert "6 of 6 jobs are done, 6 by this run" in run.err
     rows = table_rows(run)
     assert rows.keys() == {"ixg", "rise"}
-    means = pyarrow.parquet.read_table("small/results/means.parquet").to_pylist()
+    means = pyarrow.parquet.read_table(folder / "small" / "results" / "means.parquet").to_pylist()
     for method, (certified, localised, deletion, rank) in rows.items():
         for cell, metric, scene, level, digits in (
             (certified, "certified", "image", 50, 1),
@@ -229,19 +220,18 @@ def test_run_does_every_job_and_sums_up_each_method(small):
                 assert "#" in cell
                 assert ("±" in cell) == (row["count"] > 1)
         assert 1 <= float(rank) <= 2
-    for words in ("σ = 0.15", "n = 40", "preset = default", "τ = 0.6", "K = 50", "less is more faithful"):
+    for words in ("σ = 0.15", "n = 40", "preset = default", "τ = 0.6", "K = 50 %", "less is more faithful"):
         assert words in run.said
     for name in ("rows.csv", "rows.parquet", "means.csv", "means.parquet"):
-        assert (Path("small/results") / name).exists()
+        assert (folder / "small" / "results" / name).exists()
 
 
-def test_second_run_does_nothing_and_says_the_same(small, monkeypatch):
-    first = small("run", "small.toml")
-    monkeypatch.setattr(loop, "noisy", lambda *_, **__: pytest.fail("sampling began"))
-    again = small("run", "small.toml")
+@pytest.mark.usefixtures("no_sampling")
+def test_second_run_does_nothing_and_says_the_same(done, ran):
+    again = done("run", "small.toml")
     assert again.code == 0
     assert "6 of 6 jobs are done, 0 by this run" in again.err
-    assert again.out == first.out
+    assert again.out == ran.run.out
 
 
 def test_method_that_cannot_explain_a_model_fails_and_all_others_are_finished(small, tmp_path):
@@ -251,7 +241,7 @@ def test_method_that_cannot_explain_a_model_fails_and_all_others_are_finished(sm
     assert run.code == 1
     assert "3 of 6 jobs are done, 3 by this run" in run.said
     assert "failed: crooked cam input" in run.said
-    assert "ModelError: crooked has more than pooling and linear layers" in run.said
+    assert "ModelError: crooked has" in run.said
     assert run.said.count("use grad_cam") == 1, "each cause once"
     assert "small/failures" in run.said
     assert len(list(Path("small/failures").glob("*.json"))) == 3
@@ -298,30 +288,20 @@ def test_all_that_the_library_warned_of_in_a_job_is_told(small, tmp_path):
     assert "every map was constant at its threshold" in run.said
 
 
-def test_damaged_files_are_found_told_and_made_again(small):
-    small("run", "small.toml")
+def test_damaged_files_are_found_told_and_made_again(done):
     file = next(Path("small/votes").rglob("*.safetensors"))
     before = file.read_bytes()
     file.write_bytes(before[:-1])
-    assert "damaged" not in small("run", "small.toml", "--no-verify").said
-    run = small("run", "small.toml")
+    assert "damaged" not in done("run", "small.toml", "--no-verify").said
+    run = done("run", "small.toml")
     assert run.code == 0
     assert "1 files were damaged and will be made again" in run.said
     assert "6 of 6 jobs are done, 1 by this run" in run.said
     assert file.read_bytes() == before
 
 
-def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small, monkeypatch):
-    noisy, calls = loop.noisy, []
-
-    def stop(*given: Any, **named: Any) -> Any:
-        calls.append(given)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return noisy(*given, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "noisy", stop)
+def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small):
+    with stopping_after(2, KeyboardInterrupt()):
         run = small("run", "small.toml")
     assert run.code == 130
     assert "stopped; everything finished is saved" in run.said
@@ -330,7 +310,8 @@ def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small, mon
     assert "6 of 6 jobs are done, 4 by this run" in again.said
 
 
-def test_folder_may_be_named(small):
+def test_folder_may_be_named(small, tmp_path):
+    write(tmp_path, methods=["ixg"], method=None, images={"folder": "photos", "count": 1}, grids=None)
     assert small("run", "small.toml", "-o", "elsewhere").code == 0
     assert not Path("small").exists()
     assert small("results", "small.toml", "--out", "elsewhere").code == 0
@@ -382,9 +363,6 @@ def test_a_device_that_cannot_be_used_is_refused_before_models_are_loaded(small,
 
 
 def test_ctrl_c_while_a_model_loads_is_answered(small, monkeypatch):
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("pixelcert.study.inventory.load_model", interrupted)
     run = small("plan", "small.toml")
     assert run.code == 130
@@ -395,13 +373,14 @@ def test_ctrl_c_while_a_model_loads_is_answered(small, monkeypatch):
 
 
 def test_results_of_another_point_of_the_study(small, tmp_path):
-    write(tmp_path, sigma=[0.15, 0.3], n=[40, 50], presets=["default", "reference"], tau=[0.6, 0.65])
+    both = {"sigma": [0.15, 0.3], "n": [40, 50], "presets": ["default", "reference"], "tau": [0.6, 0.65]}
+    write(tmp_path, **both, methods=["ixg"], method=None, images={"folder": "photos", "count": 1})
     small("run", "small.toml")
     first = small("results", "small.toml")
-    assert "σ = 0.15, n = 40, preset = default, τ = 0.6, K = 50" in first.said
+    assert "σ = 0.15, n = 40, preset = default, τ = 0.6, K = 50 %. " in first.said
     options = ("--sigma", 0.3, "-n", 50, "--preset", "reference", "--tau", 0.65, "-K", 10)
     other = small("results", "small.toml", *options)
-    assert "σ = 0.3, n = 50, preset = reference, τ = 0.65, K = 10. " in other.said
+    assert "σ = 0.3, n = 50, preset = reference, τ = 0.65, K = 10 %. " in other.said
     assert table_rows(other) != table_rows(first)
     assert_refused(small("results", "small.toml", "--sigma", 0.2), "sigma=0.2", "[0.15, 0.3]")
 
@@ -413,10 +392,9 @@ def test_undefined_localisation_stands_for_what_is_asked(small, tmp_path):
     assert table_rows(small("results", "small.toml", "--undefined", 0))["ixg"][1].startswith("0.000")
 
 
-def test_results_of_a_changed_file_are_refused(small, tmp_path):
-    small("run", "small.toml")
+def test_results_of_a_changed_file_are_refused(done, tmp_path):
     write(tmp_path, sigma=0.3)
-    assert_refused(small("results", "small.toml"), "sigma changed", "pixelcert study run")
+    assert_refused(done("results", "small.toml"), "sigma changed", "pixelcert study run")
 
 
 def test_mistakes_of_a_file_are_one_message(small, tmp_path):
@@ -441,27 +419,3 @@ def test_words_of_a_study_are_printed_as_they_are(small, tmp_path):
         assert run.code == 0, run.said
         assert label in run.out
         assert "[bold]" in run.out
-
-
-# ── What is imported ──────────────────────────────────────────────────────────────────────────────────────────────
-
-HELP = """if True:
-    import sys
-    from pixelcert.commands import main
-    try:
-        main()
-    except SystemExit as stop:
-        assert not stop.code, stop.code
-    heavy = ("torch", "scipy", "matplotlib", "pyarrow", "ray")
-    print(*(name for name in heavy if name in sys.modules), file=sys.stderr)
-"""
-
-
-@pytest.mark.parametrize("command", [(), ("study",), ("study", "run")], ids=" ".join)
-def test_help_imports_nothing_heavy_and_knows_the_studies(command):
-    run = subprocess.run([sys.executable, "-c", HELP, *command, "--help"], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stderr.split() == []
-    words = {(): ["study"], ("study",): ["init", "plan", "run", "results"], ("study", "run"): ["--ray", "--retries"]}
-    for word in words[command]:
-        assert word in run.stdout
