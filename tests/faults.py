@@ -4,6 +4,7 @@
     python tests/faults.py --list        the faults by number
     python tests/faults.py --room study  those of one room
     python tests/faults.py --only 7      one of them
+    python tests/faults.py --check       run nothing: say which faults no longer fit the code or its tests
 
 A fault is known by the text that it replaces, not by a file, so that it survives when code moves.
 """
@@ -1201,6 +1202,20 @@ def file_of(fault: Fault, folder: Path) -> Path:
     return max(counts, key=lambda file: counts[file])
 
 
+def stale(fault: Fault, folder: Path = ROOT) -> str:
+    """Say why a fault cannot be tried on the code in `folder`; empty if it can."""
+    try:
+        file_of(fault, folder)
+    except ValueError as error:
+        return str(error)
+    for node in fault.tests.split():
+        name, _, test = node.partition("::")
+        file = folder / name
+        if not file.is_file() or (test and f"def {test.split('[')[0]}(" not in file.read_text(encoding="utf-8")):
+            return f"{node} is not there"
+    return ""
+
+
 class Copies:
     """Copies for several threads, each lent to one at a time."""
 
@@ -1294,6 +1309,7 @@ def markdown(faults: Sequence[Fault], verdicts: Sequence[Verdict]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Put faults into a copy of the code, and see that tests catch them.")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
+    parser.add_argument("--check", action="store_true", help="say which faults no longer fit, and run nothing")
     parser.add_argument("--room", choices=list(dict.fromkeys(fault.room for fault in FAULTS)), help="try one room")
     parser.add_argument("--only", type=int, metavar="N", action="append", help="try this fault; may be repeated")
     parser.add_argument("--skip-clean", action="store_true", help="do not run the tests without a fault first")
@@ -1312,6 +1328,15 @@ def main() -> int:
     if asked.list:
         print("\n".join(f"{number:3}  {fault.room:11}  {fault.about}" for number, fault in chosen.items()))
         return 0
+    if asked.check:
+        reasons = {number: stale(fault) for number, fault in chosen.items()}
+        lines = [
+            f"{number:3}  {chosen[number].room:11}  {chosen[number].about}: {why}"
+            for number, why in reasons.items()
+            if why
+        ]
+        print("\n".join(lines) or f"all {len(chosen)} fit")
+        return int(bool(lines))
     os.nice(10)
     faults = list(chosen.values())
     started = time.monotonic()
