@@ -12,7 +12,7 @@ from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models.inspection import any_image
 from ..models.splitting import feature_maps
-from .base import Formula, Method
+from .base import Method
 from .gradient import target_logits
 
 
@@ -46,10 +46,10 @@ class AblationCAM(Method):
         image = any_image(self.model)
         return feature_maps(self.model.split(self.layer).features(image), image).shape[1]
 
-    @property
-    def formula(self) -> Formula:
-        """The fall to first order; exact before a linear head."""
-        return _weighted_by_falls
+    @staticmethod
+    def formula(features: Tensor, slopes: Tensor) -> Tensor:
+        """Weight channels by the falls to first order; exact before a linear head."""
+        return ((slopes * features).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
@@ -86,7 +86,3 @@ class AblationCAM(Method):
             logits = head(ablated.flatten(0, 1))
             scores.append(target_logits(logits, targets.repeat_interleave(len(chosen))).view(batch, -1))
         return torch.cat(scores, dim=1)
-
-
-def _weighted_by_falls(features: Tensor, slopes: Tensor) -> Tensor:
-    return ((slopes * features).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)

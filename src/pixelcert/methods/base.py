@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -34,11 +33,12 @@ class Method(Explainer):
     short: ClassVar[str]  # as the paper spells it
     family: ClassVar[str]  # backpropagation, activation or perturbation
     look: ClassVar[tuple[str, str]]  # colour and marker in charts
-    layers: ClassVar[tuple[str, ...]]  # where it can explain, its own default first; "*" stands for any module
+    layers: ClassVar[tuple[str, ...]] = ("input", "final", "*")  # its own default first; "*" stands for any module
     cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
     meanings: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of defaults that do not speak for themselves
     guided: ClassVar[bool] = False  # its ReLUs pass back only positive gradients
+    untried: ClassVar[tuple[str, ...]] = ("crops", "fused crops")  # steps of surgery that others ask for at its layer
     batch_independent = True
     tunable = True
     fusable = True
@@ -66,13 +66,7 @@ class Method(Explainer):
         dtype, compiled = torch.bfloat16 if tuning.precision == "bfloat16" else None, tuning.compile is True
         fused = not self._why_not_fused(compiled)
         model = tuned(self.model, dtype, layer=self.layer, compiled=compiled, fused=fused)
-        if (known := self._tuned.get((dtype, compiled))) is None or known.model is not model:
-            known = self._tuned[dtype, compiled] = replace(self, model=model)
-        return known
-
-    @cached_property
-    def _tuned(self) -> dict[tuple[torch.dtype | None, bool], Method]:
-        return {}
+        return model.recall(self, lambda: replace(self, model=model))
 
     @property
     def place(self) -> str:
@@ -87,14 +81,11 @@ class Method(Explainer):
     @property
     def surgery(self) -> dict[str, str]:
         """The steps of surgery on the network so far, or why they were not done."""
-        done = {name: str(step) for name, step in self.model.surgery(self.place).items() if self.tries(name)}
+        steps = self.model.surgery(self.place).items()
+        done = {name: str(step) for name, step in steps if name not in self.untried}
         if self.model.is_copy and not self.model.fused:
             done["fused"] = f"no ({self._why_not_fused(self.model.compiled)})"
         return done
-
-    def tries(self, step: str) -> bool:
-        """Return True if a step of surgery is one that this method asks for, and not only others at its layer."""
-        return "crops" not in step
 
     def _why_not_fused(self, compiled: bool) -> str:
         if compiled:
@@ -131,8 +122,7 @@ class Method(Explainer):
     @classmethod
     def parameters(cls) -> dict[str, Any]:
         """Names and default values of the method's own parameters."""
-        own = (field for field in fields(cls) if field.name not in ("model", "layer"))
-        return {field.name: field.default for field in own if field.default is not MISSING}
+        return {field.name: field.default for field in fields(cls) if field.name not in ("model", "layer")}
 
     @classmethod
     def check_parameters(cls, params: Mapping[str, Any]) -> None:
@@ -143,15 +133,12 @@ class Method(Explainer):
                 f"{cls.name} has no parameter {unknown}: its parameters are {', '.join(known) or 'none'}."
             )
         for name, value in params.items():
-            _check_type(name, value, type(known[name]))
+            expected = type(known[name])
+            if type(value) is not expected and (type(value), expected) != (int, float):
+                example = "true or false" if expected is bool else f"one of type {expected.__name__}"
+                raise ArgumentError(f"{name}={value!r} is of type {type(value).__name__}: give {example}.")
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters as set."""
         return {name: getattr(self, name) for name in self.parameters()}
-
-
-def _check_type(parameter: str, value: object, expected: type) -> None:
-    if type(value) is not expected and (type(value), expected) != (int, float):
-        example = "true or false" if expected is bool else f"one of type {expected.__name__}"
-        raise ArgumentError(f"{parameter}={value!r} is of type {type(value).__name__}: give {example}.")

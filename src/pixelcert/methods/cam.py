@@ -37,6 +37,7 @@ class CAM(Method):
     layers = ("final", "input")
     cost = "1 forward"
     citation = "Zhou et al., 2016"
+    untried = (*Method.untried, "head")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,9 +53,6 @@ class CAM(Method):
     def place(self) -> str:
         """The layer whose maps are weighted: in a transformer behind the final normalisation, before the head."""
         return self._last if self.layer == "final" else self.layer
-
-    def tries(self, step: str) -> bool:
-        return super().tries(step) and step != "head"
 
     @property
     def _last(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..explainer import Explanation
-from .base import Formula, Method
+from .base import Method
 from .gradient import explain_by, weighted
 
 
@@ -27,19 +27,17 @@ class GradCAM(Method):
     layers = ("final", "input", "*")
     cost = "1 forward, 1 backward of the head; 1 forward before a linear head"
     citation = "Selvaraju et al., 2017"
+    formula = staticmethod(weighted)
 
     relu: bool = True
 
-    @property
-    def formula(self) -> Formula:
-        return weighted
-
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        return explain_by(self.formula, self, images, targets, self.relu)
+        maps, logits = explain_by(self.formula, self, images, targets)
+        return Explanation(maps.relu() if self.relu else maps, logits)
 
 
 @dataclass(frozen=True)
-class GradCAMPlusPlus(Method):
+class GradCAMPlusPlus(GradCAM):
     """ReLU(Σ_c w_c A_c), with w_c = Σ α_c ReLU(g_c), α_c = 1 / (2 + g_c Σ A_c) and g_c = ∂ logit / ∂ A_c.
 
     If the sum of a map is negative, as at the input, α_c can change its sign; at its pole it counts as 0.
@@ -48,54 +46,30 @@ class GradCAMPlusPlus(Method):
     name = "grad_cam_pp"
     title = "Grad-CAM++"
     short = "Grad-CAM++"
-    family = "activation"
     look = ("#c04a00", "P")
-    layers = ("final", "input", "*")
-    cost = "1 forward, 1 backward of the head; 1 forward before a linear head"
     citation = "Chattopadhay et al., 2018"
-
-    relu: bool = True
-
-    @property
-    def formula(self) -> Formula:
-        return _weighted_by_pixels
 
     @property
     def bears_bfloat16(self) -> bool:
         """False at the input, where α_c is near its pole."""
         return self.layer != "input"
 
-    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        return explain_by(self.formula, self, images, targets, self.relu)
-
-
-def _weighted_by_pixels(features: Tensor, slopes: Tensor) -> Tensor:
-    alphas = (1 / (2 + slopes * features.sum(dim=(2, 3), keepdim=True))).nan_to_num(0, 0, 0)
-    return ((alphas * slopes.relu()).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)
+    @staticmethod
+    def formula(features: Tensor, slopes: Tensor) -> Tensor:
+        alphas = (1 / (2 + slopes * features.sum(dim=(2, 3), keepdim=True))).nan_to_num(0, 0, 0)
+        return ((alphas * slopes.relu()).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)
 
 
 @dataclass(frozen=True)
-class LayerCAM(Method):
+class LayerCAM(GradCAM):
     """ReLU(Σ_c ReLU(∂ logit / ∂ A_c) · A_c), position by position."""
 
     name = "layer_cam"
     title = "Layer-CAM"
     short = "Layer-CAM"
-    family = "activation"
     look = ("#f9a83c", "^")
-    layers = ("final", "input", "*")
-    cost = "1 forward, 1 backward of the head; 1 forward before a linear head"
     citation = "Jiang et al., 2021"
 
-    relu: bool = True
-
-    @property
-    def formula(self) -> Formula:
-        return _positive_product
-
-    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        return explain_by(self.formula, self, images, targets, self.relu)
-
-
-def _positive_product(features: Tensor, slopes: Tensor) -> Tensor:
-    return (slopes.relu() * features).sum(dim=1)
+    @staticmethod
+    def formula(features: Tensor, slopes: Tensor) -> Tensor:
+        return (slopes.relu() * features).sum(dim=1)

@@ -1,50 +1,34 @@
-"""Gradient and Input × Gradient, and the gradient at a layer that most methods begin with."""
+"""Gradient and Input × Gradient, and explanations by the gradient at a layer, as most methods make them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..explainer import Explanation, sum_channels
-from ..models import Classifier
-from ..models.heads import linear_head
 from ..models.splitting import feature_maps
 from .base import Formula, Method
 
 
-class LayerGradient(NamedTuple):
-    """Features of a layer and the gradient of each image's target there, both in float32 or better."""
+def explain_by(formula: Formula, method: Method, images: Tensor, targets: Tensor) -> Explanation:
+    """Explain by a formula in the features of the method's layer and the gradient of each image's target there.
 
-    features: Tensor  # (B, C, h, w), or tokens (B, T, C)
-    gradient: Tensor  # like the features
-    logits: Tensor  # (B, classes)
-
-
-def layer_gradient(model: Classifier, layer: str, images: Tensor, targets: Tensor) -> LayerGradient:
-    """Run the network once, and its head backwards; a linear head is not run, its gradient is known."""
-    features, head = model.split(layer)
+    The network is run once, and its head backwards; a linear head is not run, because its gradient is known.
+    """
+    body, head = method.model.split(method.layer)
     with torch.no_grad():
-        activations = features(images)
-    if linear := linear_head(model, layer):
-        weights = linear.weight[targets] / activations[0, 0].numel()
-        return LayerGradient(
-            widen(activations), weights[:, :, None, None].expand_as(activations), linear.logits(activations).detach()
-        )
-    with torch.enable_grad():
-        activations.requires_grad_()
-        logits = head(activations)
-        (gradient,) = torch.autograd.grad(target_logits(logits, targets).sum(), activations)
-    return LayerGradient(widen(activations.detach()), widen(gradient), logits.detach())
-
-
-def explain_by(formula: Formula, method: Method, images: Tensor, targets: Tensor, relu: bool = False) -> Explanation:
-    """Explain by a formula in the features and gradients of the method's layer, laid out as maps."""
-    features, gradient, logits = layer_gradient(method.model, method.layer, images, targets)
-    maps = formula(feature_maps(features, images), feature_maps(gradient, images))
-    return Explanation(maps.relu() if relu else maps, logits)
+        features = body(images)
+    if linear := method.linear_head:
+        logits = linear.logits(features)
+        gradient = (linear.weight[targets] / features[0, 0].numel())[:, :, None, None].expand_as(features)
+    else:
+        with torch.enable_grad():
+            logits = head(features.requires_grad_())
+            gradient = widen(torch.autograd.grad(target_logits(logits, targets).sum(), features)[0])
+    maps = formula(feature_maps(widen(features.detach()), images), feature_maps(gradient, images))
+    return Explanation(maps, logits.detach())
 
 
 def widen(values: Tensor) -> Tensor:
@@ -59,10 +43,6 @@ def target_logits(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 # ── Formulas. Attacks use them without the ReLU at the end of a map, which has no slope where it is zero. ─────────────
-
-
-def magnitude(features: Tensor, slopes: Tensor) -> Tensor:
-    return slopes.abs().sum(dim=1)
 
 
 def product(features: Tensor, slopes: Tensor) -> Tensor:
@@ -86,13 +66,12 @@ class Grad(Method):
     short = "Grad"
     family = "backpropagation"
     look = ("#b3d9f2", "o")
-    layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Simonyan, Vedaldi, Zisserman, 2014"
 
-    @property
-    def formula(self) -> Formula:
-        return magnitude
+    @staticmethod
+    def formula(features: Tensor, slopes: Tensor) -> Tensor:
+        return slopes.abs().sum(dim=1)
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         return explain_by(lambda _, slopes: sum_channels(slopes.abs()), self, images, targets)
@@ -107,13 +86,9 @@ class InputXGradient(Method):
     short = "IxG"
     family = "backpropagation"
     look = ("#1f5fa8", "v")
-    layers = ("input", "final", "*")
     cost = "1 forward, 1 backward"
     citation = "Shrikumar et al., 2016"
-
-    @property
-    def formula(self) -> Formula:
-        return product
+    formula = staticmethod(product)
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         return explain_by(product, self, images, targets)

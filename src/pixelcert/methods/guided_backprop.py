@@ -9,14 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..explainer import Explanation, sum_channels
+from ..explainer import Explanation
 from ..models.variants import EveryReLU
-from .base import Formula, Method
-from .gradient import explain_by, magnitude
+from .gradient import Grad
 
 
 @dataclass(frozen=True)
-class GuidedBackprop(Method):
+class GuidedBackprop(Grad):
     """|∂ logit / ∂ A|, summed over the channels, where every ReLU passes back only positive gradients.
 
     Activations other than ReLU and ReLU6 (`clamp` too) keep their own gradients, so on networks without ReLUs (ViT) it
@@ -26,23 +25,16 @@ class GuidedBackprop(Method):
     name = "gb"
     title = "Guided Backprop"
     short = "GB"
-    family = "backpropagation"
     look = ("#74b8e8", "s")
-    layers = ("input", "final", "*")
-    cost = "1 forward, 1 backward"
     citation = "Springenberg et al., 2015"
     fusable = False
     compilable = False
     guided = True
 
-    @property
-    def formula(self) -> Formula:
-        return magnitude
-
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         linear = self.linear_head  # has no ReLU behind the layer
         with nullcontext() if linear else EveryReLU(_Guided.apply):
-            return explain_by(lambda _, slopes: sum_channels(slopes.abs()), self, images, targets)
+            return super().explain(images, targets)
 
 
 class _Guided(torch.autograd.Function):

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models.splitting import feature_maps
-from .base import Formula, Method
+from .base import Method
 from .gradient import explain_by, product, target_logits, widen
 
 
@@ -27,9 +27,9 @@ class IntegratedGradients(Method):
     short = "IntGrad"
     family = "backpropagation"
     look = ("#3b8fd0", "^")
-    layers = ("input", "final", "*")
     cost = "steps forwards and backwards, and 1 forward more; 1 forward before a linear head"
     citation = "Sundararajan, Taly, Yan, 2017"
+    formula = staticmethod(product)
 
     steps: int = 20
 
@@ -40,10 +40,6 @@ class IntegratedGradients(Method):
     @property
     def passes(self) -> int:
         return 1 if self.linear_head else self.steps
-
-    @property
-    def formula(self) -> Formula:
-        return product
 
     def points(self, count: int) -> list[tuple[float, float]]:
         nodes, weights = np.polynomial.legendre.leggauss(count)

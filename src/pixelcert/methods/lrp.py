@@ -47,7 +47,6 @@ class LRP(Method):
     short = "LRP"
     family = "backpropagation"
     look = ("#08306b", "D")
-    layers = ("input", "final", "*")
     cost = "2 forwards, 1 backward; at a layer 1 forward, and these of the head; 1 forward before a linear head"
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
     fusable = False

@@ -36,12 +36,12 @@ class Occlusion(Method):
     short = "Occlusion"
     family = "perturbation"
     look = ("#b55183", "s")
-    layers = ("input", "final", "*")
     cost = "1 forward per window (729 at 224 × 224), the first layers on crops, and 1 more; 1 before a linear head"
     citation = "Zeiler, Fergus, 2014"
     meanings = MappingProxyType(
         {"window": "16 at the input, 5 at other layers", "stride": "8 at the input, 2 at other layers"}
     )
+    untried = ()
     compilable = False
 
     window: int = 0  # 0: the layer's own, as in `meanings`
@@ -59,9 +59,7 @@ class Occlusion(Method):
             return 1
         return self._windows(self.model.size) ** 2 if self.layer == "input" else 16
 
-    @property
-    def reach(self) -> None:
-        """None: a window holds many pixels."""
+    reach = None  # a window holds many pixels
 
     @property
     def formula(self) -> Formula | None:
@@ -74,9 +72,6 @@ class Occlusion(Method):
     @property
     def surgery(self) -> dict[str, str]:
         return {**super().surgery, **self._uncropped}
-
-    def tries(self, step: str) -> bool:
-        return True
 
     @cached_property
     def _uncropped(self) -> dict[str, str]:

@@ -70,7 +70,6 @@ class RISE(Method):
     short = "RISE"
     family = "perturbation"
     look = ("#4c2237", "o")
-    layers = ("input", "final", "*")
     cost = "1 forward per mask and 1 more; 1 forward before a linear head"
     citation = "Petsiuk, Das, Saenko, 2018"
 
@@ -90,9 +89,7 @@ class RISE(Method):
     def passes(self) -> int:
         return 1 if self.linear_head else self.masks
 
-    @property
-    def reach(self) -> None:
-        """None: a mask's cell holds many pixels."""
+    reach = None  # a mask's cell holds many pixels
 
     @property
     def formula(self) -> Formula | None:
