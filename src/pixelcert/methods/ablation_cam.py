@@ -8,12 +8,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models.inspection import any_image
 from ..models.splitting import feature_maps
 from .base import Method
 from .gradient import target_logits
+from .rise import masked_logits
 
 
 @dataclass(frozen=True)
@@ -53,36 +53,15 @@ class AblationCAM(Method):
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        body, head = self.model.split(self.layer)
-        features = body(images)
-        maps = feature_maps(features, images)
+        features, maps, logits = self.run_once(images)
+        whole = target_logits(logits, targets)[:, None]
         if linear := self.linear_head:
-            logits = linear.logits(features)
             drops = linear.weight[targets] * maps.mean(dim=(2, 3), dtype=linear.weight.dtype)
         else:
-            logits = head(features)
-            drops = target_logits(logits, targets)[:, None] - self._ablated(features, maps, targets)
-        whole = target_logits(logits, targets)[:, None]
+            channels = maps.shape[1]
+            keep = 1 - torch.eye(channels, device=features.device)[:, :, None, None]
+            ablated = masked_logits(self, features, maps.shape[2:], channels, lambda start, stop: keep[start:stop])
+            drops = whole - torch.cat([target_logits(some, targets) for _, some in ablated], dim=1)
         weights = drops / whole.where(whole != 0, 1)
         combined = (weights[:, :, None, None] * maps).sum(dim=1)
         return Explanation(combined.relu() if self.relu else combined, logits)
-
-    def _ablated(self, features: Tensor, maps: Tensor, targets: Tensor) -> Tensor:
-        """Return the targets' logits without each channel of the maps: (B, C)."""
-        _, head = self.model.split(self.layer)
-        batch, channels = maps.shape[:2]
-        step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
-        prefix = features.shape[1] - maps[0, 0].numel() if features.ndim == 3 else 0  # tokens before the patches
-        scores = []
-        for chosen in torch.arange(channels, device=features.device).split(step):  # type: ignore[no-untyped-call]
-            keep = torch.ones(len(chosen), channels, device=features.device, dtype=features.dtype)
-            keep.scatter_(1, chosen[:, None], 0)
-            if features.ndim == 4:
-                ablated = features[:, None] * keep[None, :, :, None, None]
-            else:
-                patches = features[:, None, prefix:] * keep[None, :, None]
-                tokens = features[:, None, :prefix].expand(-1, len(chosen), -1, -1)
-                ablated = torch.cat([tokens, patches], dim=2)
-            logits = head(ablated.flatten(0, 1))
-            scores.append(target_logits(logits, targets.repeat_interleave(len(chosen))).view(batch, -1))
-        return torch.cat(scores, dim=1)

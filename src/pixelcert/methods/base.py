@@ -14,6 +14,7 @@ from ..basics.messages import ArgumentError
 from ..explainer import Explainer, Tuning
 from ..models import Classifier
 from ..models.heads import LinearHead, linear_head
+from ..models.splitting import feature_maps
 from ..models.variants import tuned
 
 Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes ∂ logit / ∂ A (B, C, h, w) → maps (B, h, w)
@@ -77,6 +78,13 @@ class Method(Explainer):
     def linear_head(self) -> LinearHead | None:
         """The head behind the layer, if it is only average pooling and one linear layer: then it need not be run."""
         return linear_head(self.model, self.layer)
+
+    def run_once(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the layer's features, the same laid out as maps, and the logits; a linear head is not run."""
+        body, head = self.model.split(self.layer)
+        features = body(images)
+        maps = feature_maps(features, images)
+        return features, maps, linear.logits(features) if (linear := self.linear_head) else head(features)
 
     @property
     def surgery(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..basics.machine import images_per_batch
 from ..explainer import Explanation, sum_channels
 from ..models.splitting import feature_maps
 from .base import Formula, Method
@@ -34,6 +35,11 @@ def explain_by(formula: Formula, method: Method, images: Tensor, targets: Tensor
 def widen(values: Tensor) -> Tensor:
     """Return values in float32 or better, as maps are made: in 8 bits many pixels would be tied."""
     return values if values.dtype == torch.float64 else values.float()
+
+
+def copies_at_once(features: Tensor) -> int:
+    """Return how many copies of a batch of features fill the device, so that they share one run of the head."""
+    return max(1, images_per_batch(features.device, features[0].numel()) // len(features))
 
 
 def target_logits(logits: Tensor, targets: Tensor) -> Tensor:

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.machine import images_per_batch
 from ..explainer import Explanation
 from ..models.splitting import feature_maps
 from .base import Method
-from .gradient import explain_by, product, target_logits, widen
+from .gradient import copies_at_once, explain_by, product, target_logits, widen
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,13 @@ class IntegratedGradients(Method):
         with torch.no_grad():
             features = body(images)
             logits = head(features)
-        total, nodes, weights = torch.zeros_like(widen(features)), *zip(*self.points(self.steps), strict=True)
-        step = max(1, images_per_batch(features.device, features[0].numel()) // len(features))
-        for start in range(0, self.steps, step):  # as many points of the way at once as fill the device
-            some = slice(start, start + step)
-            points = torch.cat([node * features for node in nodes[some]]).requires_grad_()
+        total, way = torch.zeros_like(widen(features)), self.points(self.steps)
+        step = copies_at_once(features)
+        for some in (way[start : start + step] for start in range(0, self.steps, step)):
+            points = torch.cat([node * features for node, _ in some]).requires_grad_()
             with torch.enable_grad():
-                reached = target_logits(head(points), targets.repeat(len(points) // len(features)))
+                reached = target_logits(head(points), targets.repeat(len(some)))
                 (gradients,) = torch.autograd.grad(reached.sum(), points)
-            for weight, gradient in zip(weights[some], gradients.view(-1, *features.shape), strict=True):
+            for (_, weight), gradient in zip(some, gradients.view(-1, *features.shape), strict=True):
                 total.add_(gradient, alpha=weight)
         return Explanation(feature_maps(features * total, images).sum(dim=1), logits)

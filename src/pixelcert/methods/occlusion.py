@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..basics.machine import images_per_batch
 from ..explainer import Explanation
-from ..models import Classifier
 from ..models.cropping import LocalParts, Reach, local_parts
-from ..models.splitting import feature_maps
 from .base import Formula, Method
-from .gradient import product, target_logits, widen
+from .gradient import copies_at_once, product, target_logits, widen
 from .rise import masked_logits
 
 
@@ -57,7 +53,7 @@ class Occlusion(Method):
     def passes(self) -> int:
         if self.linear_head:
             return 1
-        return self._windows(self.model.size) ** 2 if self.layer == "input" else 16
+        return len(self._spans(self.model.size)) ** 2 if self.layer == "input" else 16
 
     reach = None  # a window holds many pixels
 
@@ -80,30 +76,24 @@ class Occlusion(Method):
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        body, head = self.model.split(self.layer)
-        features = body(images)
-        height, width = feature_maps(features, images).shape[2:]
-        linear = self.linear_head
-        logits = linear.logits(features) if linear else head(features)
+        features, maps, logits = self.run_once(images)
+        height, width = maps.shape[2:]
         rows, columns = self._spans(height), self._spans(width)
-        local = LocalParts((), head) if linear else local_parts(self.model, self.layer)
-        stages = _stages(local, features, rows, columns)
-        if local.parts and not stages:
+        down, across = _held(rows, height, maps.device), _held(columns, width, maps.device)
+        local = None if self.linear_head else local_parts(self.model, self.layer)
+        stages = _stages(local, features, rows, columns) if local else []
+        if local and local.parts and not stages:
             self._uncropped[f"crops at {height} × {width}"] = "no (they would hold most of the map)"
-        hidden = hidden_logits(self.model, self.layer, features, (height, width), rows, columns, stages)
+        hidden = hidden_logits(self, features, down, across, stages)
         scores = torch.cat([target_logits(some, targets) for some in hidden], dim=1)
         falls = widen(target_logits(logits, targets)[:, None] - scores).view(-1, len(rows), len(columns))
-        down, across = _held(rows, height, falls.device).to(falls), _held(columns, width, falls.device).to(falls)
-        covered = down.sum(dim=0)[:, None] * across.sum(dim=0)[None]
+        down, across = down.to(falls), across.to(falls)
+        covered = down.sum(dim=0)[:, None] * across.sum(dim=0)
         return Explanation(down.T @ falls @ across / covered, logits)
 
-    def _windows(self, side: int) -> int:
-        """Return the number of windows along one side."""
-        return max(0, ceil((side - self._window()) / self._stride())) + 1
-
-    def _spans(self, side: int) -> list[tuple[int, int]]:
+    def _spans(self, side: int) -> Spans:
         """Return the first and the last place of each window along one side. The last window is cut at the edge."""
-        begins = range(0, self._windows(side) * self._stride(), self._stride())
+        begins = range(0, max(1, side - self._window() + self._stride()), self._stride())
         return [(begin, min(begin + self._window(), side) - 1) for begin in begins]
 
     def _window(self) -> int:
@@ -119,30 +109,24 @@ _SMALL = 0.5  # the share of a map up to which a crop is quicker to run
 
 
 def hidden_logits(
-    model: Classifier,
-    layer: str,
-    features: Tensor,
-    size: tuple[int, int],
-    rows: Spans,
-    columns: Spans,
-    stages: list[_Stage],
+    method: Method, features: Tensor, down: Tensor, across: Tensor, stages: list[_Stage]
 ) -> Iterator[Tensor]:
     """Yield logits (B, m, classes) of the features with one window set to zero each, row by row of windows, in chunks.
 
-    `size` is the height and width of the features as maps. Without stages the head runs on whole features.
+    `down` and `across` are True for the places that each row and each column of windows holds. Without stages the head
+    runs on whole features.
     """
-    device, wide = features.device, torch.promote_types(features.dtype, torch.float32)
-    down, across = _for_each_window(_held(rows, size[0], device), _held(columns, size[1], device))
+    size = down.shape[1], across.shape[1]
+    down, across = _for_each_window(down, across)
 
     def masks(start: int, stop: int) -> Tensor:
-        return 1 - (down[start:stop, :, None] & across[start:stop, None, :]).to(wide)
+        return ~(down[start:stop, None, :, None] & across[start:stop, None, None, :])
 
     if not stages:
-        yield from (logits for _, logits in masked_logits(model, layer, features, len(down), masks))
+        yield from (logits for _, logits in masked_logits(method, features, size, len(down), masks))
         return
-    step = max(1, images_per_batch(device, features[0].numel()) // len(features))
-    for start in range(0, len(down), step):
-        windows = slice(start, start + step)
+    step = copies_at_once(features)
+    for windows in (slice(start, start + step) for start in range(0, len(down), step)):
         yield _run(stages, down[windows], across[windows], windows)
 
 
@@ -180,10 +164,8 @@ class _Squares(NamedTuple):
     @classmethod
     def of(cls, rows: Spans, columns: Spans, device: torch.device) -> _Squares:
         """Make squares from the spans of each row and of each column of windows; each set has one length."""
-        rows_of, columns_of = (
-            torch.tensor([range(first, last + 1) for first, last in spans], device=device) for spans in (rows, columns)
-        )
-        return cls(*_for_each_window(rows_of, columns_of))
+        places = ([range(first, last + 1) for first, last in spans] for spans in (rows, columns))
+        return cls(*_for_each_window(*(torch.tensor(each, device=device) for each in places)))
 
     def places(self, windows: slice) -> tuple[Any, ...]:
         """Return the index of some windows' squares in maps (B, m, h, w, C), one map for each window."""

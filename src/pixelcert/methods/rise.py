@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..basics.machine import images_per_batch
 from ..explainer import Explanation
-from ..models import Classifier
-from ..models.heads import linear_head
-from ..models.splitting import feature_maps
 from .base import Formula, Method
-from .gradient import product, target_logits, widen
+from .gradient import copies_at_once, product, target_logits, widen
 
-Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, h, w)
+Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, C or 1, h or 1, w or 1)
 
 
 def masked_logits(
-    model: Classifier, layer: str, features: Tensor, count: int, masks: Masks
+    method: Method, features: Tensor, size: Sequence[int], count: int, masks: Masks
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield masks (m, h, w), and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
+    """Yield masks, and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
 
-    Masks × images share batches, as many as fill the device. A linear head is not run: its logits are one product of
-    masks and evidence.
+    `size` is the height and width of the features as maps. Masks × images share batches, as many as fill the device. A
+    linear head is not run: its logits are one product of masks (m, 1, h, w) and evidence.
     """
-    _, head = model.split(layer)
-    linear, batch = linear_head(model, layer), len(features)
+    _, head = method.model.split(method.layer)
+    linear, batch = method.linear_head, len(features)
     if linear:
         evidence = linear.evidence(features).flatten(2).transpose(1, 2)  # (B, h·w, classes)
         bias = 0 if linear.layer.bias is None else linear.layer.bias
         most = 2**24 if features.device.type == "cpu" else 2**27  # values at once
         step = max(1, most // max(batch * evidence.shape[2], evidence.shape[1]))
     else:
-        step = max(1, images_per_batch(features.device, features[0].numel()) // batch)
+        step = copies_at_once(features)
     for start in range(0, count, step):
         chunk = masks(start, min(start + step, count))
         if linear:
-            yield chunk, chunk.flatten(1) @ evidence + bias
+            yield chunk, chunk.flatten(1).to(evidence) @ evidence + bias
         else:
-            yield chunk, head(_apply(features, chunk.to(features.dtype))).view(batch, len(chunk), -1)
+            yield chunk, head(_apply(features, chunk.to(features.dtype), size)).view(batch, len(chunk), -1)
 
 
-def _apply(features: Tensor, masks: Tensor) -> Tensor:
+def _apply(features: Tensor, masks: Tensor, size: Sequence[int]) -> Tensor:
     """Return the features of every image under every mask (B·m, …). A transformer's class token is never masked."""
-    if features.ndim == 4:
-        return (features[:, None] * masks[None, :, None]).flatten(0, 1)
-    flat = masks.flatten(1)
-    prefix = features.shape[1] - flat.shape[1]
-    keep = torch.cat([torch.ones_like(flat[:, :prefix]), flat], dim=1)
-    return (features[:, None] * keep[None, :, :, None]).flatten(0, 1)
+    if features.ndim == 3:
+        patches = masks.expand(-1, -1, *size).flatten(2).transpose(1, 2)  # (m, h·w, C or 1)
+        masks = F.pad(patches, (0, 0, features.shape[1] - patches.shape[1], 0), value=1)
+    return (features[:, None] * masks).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -101,37 +95,23 @@ class RISE(Method):
 
     @torch.no_grad()
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
-        body, head = self.model.split(self.layer)
-        features = body(images)
-        height, width = feature_maps(features, images).shape[2:]
+        features, maps, logits = self.run_once(images)
+        height, width = maps.shape[2:]
         total = widen(features.new_zeros(len(images), height * width))
 
         def masks(start: int, stop: int) -> Tensor:
-            return self.masks_of(height, width, start, stop).to(total.dtype)
+            return self.masks_of(height, width, start, stop)[:, None]
 
-        for chunk, some in masked_logits(self.model, self.layer, features, self.masks, masks):
-            total.addmm_(target_logits(some.softmax(dim=2), targets).to(total.dtype), chunk.flatten(1))
-        logits = self.linear_head.logits(features) if self.linear_head else head(features)
+        for chunk, some in masked_logits(self, features, (height, width), self.masks, masks):
+            total.addmm_(target_logits(some.softmax(dim=2), targets).to(total), chunk.flatten(1).to(total))
         return Explanation(total.view(-1, height, width) / (self.masks * self.probability), logits)
 
     def masks_of(self, height: int, width: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Make masks number `start` … `stop` - 1 from their small grids: (m, height, width), on the model's device."""
-        grids, shifts = (values[start:stop] for values in self._grids_on(self.model.device))
+        drawn = _draw(self.masks, self.cells, self.probability, self.mask_seed, self.model.device)
+        grids, shifts = (values[start:stop] for values in drawn)
         rows, columns = (self._interpolation(side, shifts[:, axis]) for axis, side in enumerate((height, width)))
         return rows @ grids @ columns.transpose(1, 2)
-
-    def _grids_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return on and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
-        if device not in self._grids:
-            generator = torch.Generator().manual_seed(self.mask_seed)
-            grids = torch.rand(self.masks, self.cells, self.cells, generator=generator) < self.probability
-            shifts = torch.rand(self.masks, 2, generator=generator)
-            self._grids[device] = grids.float().to(device), shifts.to(device)
-        return self._grids[device]
-
-    @cached_property
-    def _grids(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
-        return {}
 
     def _interpolation(self, side: int, shifts: Tensor) -> Tensor:
         """Return the weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""
@@ -139,6 +119,14 @@ class RISE(Method):
         start = (shifts * cell).long()
         positions = start[:, None] + torch.arange(side, device=shifts.device)
         return _upsampling(self.cells, cell, shifts.device)[positions]
+
+
+@lru_cache(8)
+def _draw(masks: int, cells: int, probability: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return on and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
+    generator = torch.Generator().manual_seed(seed)
+    grids = torch.rand(masks, cells, cells, generator=generator) < probability
+    return grids.float().to(device), torch.rand(masks, 2, generator=generator).to(device)
 
 
 @lru_cache(8)
