@@ -8,6 +8,9 @@ value and that gradient; then one backward pass through the network is all of LR
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from inspect import signature
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -62,9 +65,8 @@ class Rules(TorchFunctionMode):
         super().__init__()
         self._epsilon, self._folding = epsilon, folding
         self._boxes = {} if box is None else {id(box.pixels): box}
-        self._nonnegative: dict[
-            int, Tensor
-        ] = {}  # by id, and kept alive, because an id is a tensor's own only as long as it lives
+        # By id, and kept alive, because an id is a tensor's own only as long as it lives.
+        self._nonnegative: dict[int, Tensor] = {}
         self._rules: dict[str, Callable[..., Any]] = {
             "conv2d": self._convolution,
             "batch_norm": self._batch_norm,
@@ -87,7 +89,7 @@ class Rules(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         args = (kwargs.pop("input"), *args) if "input" in kwargs else args
         # Parameters become constants, so that only tensors that depend on the explained layer require a gradient.
-        args, kwargs = _replace(args, _constant), {key: _replace(value, _constant) for key, value in kwargs.items()}
+        args, kwargs = _replace((args, kwargs), lambda x: x.detach() if isinstance(x, nn.Parameter) else x)
         depending = [x for x in _tensors((*args, *kwargs.values())) if x.requires_grad]
         name = getattr(func, "__name__", "")
         plain = name.removeprefix("__i").strip("_")  # mul, for mul_, __mul__ and __imul__ alike
@@ -128,9 +130,8 @@ class Rules(TorchFunctionMode):
     ) -> Tensor:
         """Share by z⁺, in proportion to a⁺w⁺ + a⁻w⁻, or by z^B, in proportion to aw - low·w⁺ - high·w⁻."""
 
-        def convolve(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-            output: Tensor = func(x, w, b, *options, **named)
-            return output
+        def convolve(x: Tensor, w: Tensor, b: Tensor | None = None) -> Any:
+            return func(x, w, b, *options, **named)
 
         weight, bias = self._folding.convolutions.get(weight.data_ptr(), (weight, bias))
         positive, negative = weight.clamp(min=0), weight.clamp(max=0)
@@ -155,41 +156,25 @@ class Rules(TorchFunctionMode):
         y: Tensor = func(inputs, weight, bias)
         return _share(y, y, self._epsilon)
 
-    def _multi_head_attention(
-        self,
-        func: Any,
-        query: Tensor,  # (tokens, B, channels), as are key and value
-        key: Tensor,
-        value: Tensor,
-        embed_dim_to_check: int,
-        num_heads: int,
-        in_proj_weight: Tensor | None,
-        in_proj_bias: Tensor | None,
-        bias_k: Tensor | None,
-        bias_v: Tensor | None,
-        add_zero_attn: bool,
-        dropout_p: float,
-        out_proj_weight: Tensor,
-        out_proj_bias: Tensor | None,
-        *,
-        need_weights: bool = True,
-        average_attn_weights: bool = True,
-        **named: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        masked = any(named.get(name) is not None for name in ("key_padding_mask", "attn_mask", "static_k", "static_v"))
-        if in_proj_weight is None or bias_k is not None or add_zero_attn or masked or query.ndim != 3:
+    def _multi_head_attention(self, func: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        bound = signature(func).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = SimpleNamespace(**bound.arguments)
+        inputs = (given.query, given.key, given.value)  # (tokens, B, channels)
+        extra = (given.bias_k, given.key_padding_mask, given.attn_mask, given.static_k, given.static_v)
+        separate = given.in_proj_weight is None or given.query.ndim != 3
+        if separate or given.add_zero_attn or any(one is not None for one in extra):
             _refuse(func, what=" with masks, extra keys, separate projections or no batch")
-        weights = in_proj_weight.chunk(3)
-        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-        inputs = (query, key, value)
-        projected = (self._linear(F.linear, x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True))
-        q, k, v = (x.view(*x.shape[:2], num_heads, -1).permute(1, 2, 0, 3) for x in projected)  # (B, heads, tokens, ·)
+        weights = given.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if given.in_proj_bias is None else given.in_proj_bias.chunk(3)
+        projected = map(partial(self._linear, F.linear), inputs, weights, biases)
+        q, k, v = (x.view(*x.shape[:2], given.num_heads, -1).permute(1, 2, 0, 3) for x in projected)
         mixed = _attention(F.scaled_dot_product_attention, q, k, v).permute(2, 0, 1, 3).flatten(2)
-        output = self._linear(F.linear, mixed, out_proj_weight, out_proj_bias)
-        if not need_weights:
+        output = self._linear(F.linear, mixed, given.out_proj_weight, given.out_proj_bias)
+        if not given.need_weights:
             return output, None
         attention = (q @ k.transpose(2, 3) / q.shape[-1] ** 0.5).softmax(dim=-1).detach()
-        return output, attention.mean(dim=1) if average_attn_weights else attention
+        return output, attention.mean(dim=1) if given.average_attn_weights else attention
 
 
 class _Carry(torch.autograd.Function):
@@ -230,8 +215,7 @@ def _pass_on(func: Any, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def _product(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Give equal shares to all factors that depend on the explained layer."""
-    factors = sum(x.requires_grad for x in _tensors((*args, *kwargs.values())))
-    share = 1 / max(1, factors)
+    share = 1 / sum(x.requires_grad for x in _tensors((*args, *kwargs.values())))
     return _apply(func, args, kwargs, lambda x: _scale(x, share))
 
 
@@ -286,19 +270,18 @@ def _refuse(func: Any, *args: Any, what: str = "", **kwargs: Any) -> NoReturn:
     )
 
 
-def _constant(value: Tensor) -> Tensor:
-    return value.detach() if isinstance(value, nn.Parameter) else value
-
-
 def _replace(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Return `value` with `change` applied to the tensors in it."""
     if isinstance(value, Tensor):
         return change(value)
+    if type(value) is dict:
+        return {key: _replace(item, change) for key, item in value.items()}
     return type(value)(_replace(item, change) for item in value) if type(value) in (tuple, list) else value
 
 
 def _apply(func: Any, args: Any, kwargs: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    return func(*_replace(args, change), **{key: _replace(value, change) for key, value in kwargs.items()})
+    args, kwargs = _replace((args, kwargs), change)
+    return func(*args, **kwargs)
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
