@@ -22,6 +22,11 @@ Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes ∂ logit 
 _NEAR = 2  # pixels; for Guided Backprop and LRP on ResNet-18, most of the slope of a pixel's vote is within
 
 
+def before_linear_head(formula: Formula) -> Any:
+    """Make the property `formula` of a method that ranks pixels as it does before a linear head only; None elsewhere."""
+    return property(lambda method: formula if method.linear_head else None)
+
+
 @dataclass(frozen=True)
 class Method(Explainer):
     """An explainer of `model` at `layer`.

@@ -12,7 +12,7 @@ from ..basics.messages import ModelError
 from ..explainer import Explanation
 from ..models.heads import linear_layers
 from ..models.splitting import feature_maps
-from .base import Formula, Method
+from .base import Method, before_linear_head
 from .gradient import weighted
 
 
@@ -38,16 +38,13 @@ class CAM(Method):
     cost = "1 forward"
     citation = "Zhou et al., 2016"
     untried = (*Method.untried, "head")
+    formula = before_linear_head(weighted)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(why := linear_layers(self.model, self._last), str):
             where = f"{self.model.name} has no weights for CAM behind {self.model.final!r}"
             raise ModelError(f"{where} ({why}): use grad_cam.")
-
-    @property
-    def formula(self) -> Formula | None:
-        return weighted if self.linear_head else None
 
     @property
     def place(self) -> str:

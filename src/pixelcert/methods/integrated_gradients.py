@@ -47,10 +47,9 @@ class IntegratedGradients(Method):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         if self.linear_head:  # the gradient is the same all along the way
             return explain_by(product, self, images, targets)
-        body, head = self.model.split(self.layer)
         with torch.no_grad():
-            features = body(images)
-            logits = head(features)
+            features, _, logits = self.run_once(images)
+        head = self.model.split(self.layer).head
         total, way = torch.zeros_like(widen(features)), self.points(self.steps)
         step = copies_at_once(features)
         for some in (way[start : start + step] for start in range(0, self.steps, step)):

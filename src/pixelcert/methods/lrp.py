@@ -16,7 +16,7 @@ from ..models.folding import Folding, fold_batch_norms
 from ..models.heads import LinearHead
 from ..models.inspection import Tolerance, agree
 from ..models.splitting import feature_maps
-from .base import Formula, Method
+from .base import Method, before_linear_head
 from .gradient import product, target_logits, widen
 from .lrp_rules import Box, Rules
 
@@ -51,6 +51,7 @@ class LRP(Method):
     citation = "Bach et al., 2015; Montavon et al., 2017; for transformers Achtibat et al., 2024"
     fusable = False
     compilable = False
+    formula = before_linear_head(product)
 
     epsilon: float = 0.25
 
@@ -58,20 +59,14 @@ class LRP(Method):
         super().__post_init__()
         self.require(0 < self.epsilon < math.inf, "epsilon", "use a number above 0, to keep denominators from it")
 
-    @property
-    def formula(self) -> Formula | None:
-        """Elsewhere the product ranks pixels in another order."""
-        return product if self.linear_head else None
-
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)
         with torch.no_grad():
             activations = features(images)
             if (linear := self.linear_head) is not None:
                 return self._explain_linear(linear, activations, targets)
-        box = (
-            [self.model.normalise(torch.full_like(images, bound)) for bound in (0, 1)] if self.layer == "input" else []
-        )
+        bounds = (0, 1) if self.layer == "input" else ()
+        box = [self.model.normalise(torch.full_like(images, bound)) for bound in bounds]
         with torch.enable_grad():
             key = ("lrp", self.layer, self.epsilon)
             folding = self.model.recall(key, lambda: self._fold(head, activations[:1]), values=True)

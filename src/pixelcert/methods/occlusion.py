@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..explainer import Explanation
 from ..models.cropping import LocalParts, Reach, local_parts
-from .base import Formula, Method
+from .base import Method, before_linear_head
 from .gradient import copies_at_once, product, target_logits, widen
 from .rise import masked_logits
 
@@ -39,6 +39,8 @@ class Occlusion(Method):
     )
     untried = ()
     compilable = False
+    reach = None  # a window holds many pixels
+    formula = before_linear_head(product)  # the fall to first order
 
     window: int = 0  # 0: the layer's own, as in `meanings`
     stride: int = 0
@@ -54,13 +56,6 @@ class Occlusion(Method):
         if self.linear_head:
             return 1
         return len(self._spans(self.model.size)) ** 2 if self.layer == "input" else 16
-
-    reach = None  # a window holds many pixels
-
-    @property
-    def formula(self) -> Formula | None:
-        """The fall to first order; behind other heads this ranks pixels in another order."""
-        return product if self.linear_head else None
 
     def covers(self, side: int) -> tuple[int, int]:
         return min(side, self._window()), self._stride()
@@ -144,10 +139,8 @@ def _run(stages: list[_Stage], down: Tensor, across: Tensor, windows: slice) -> 
 
 def _held(spans: Spans, places: int, device: torch.device) -> Tensor:
     """Return True for the places that each span holds: (spans, places)."""
-    first, last = torch.tensor(spans, device=device).T[:, :, None]
-    place = torch.arange(places, device=device)
-    covered: Tensor = (place >= first) & (place <= last)
-    return covered
+    ends, place = torch.tensor(spans, device=device)[:, :, None], torch.arange(places, device=device)
+    return (ends[:, 0] <= place) & (place <= ends[:, 1])
 
 
 def _for_each_window(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -234,16 +227,15 @@ def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:
     place of the answer that is asked for depends on anything beyond; if it ends with the map, both are padded alike.
     """
     answered = places // reach.stride
-    spans = [(max(first, 0), min(last, answered - 1)) for first, last in (reach.changed(*span) for span in changed)]
-    answers = _of_one_length(spans, answered)
+    answers = _of_one_length([reach.changed(*span) for span in changed], answered)
     needed = [reach.needed(*span) for span in answers]
-    strides = [(max(first, 0) // reach.stride, min(last, places - 1) // reach.stride) for first, last in needed]
-    crops = _of_one_length(strides, answered)
+    crops = _of_one_length([(first // reach.stride, last // reach.stride) for first, last in needed], answered)
     return [(first * reach.stride, (last + 1) * reach.stride - 1) for first, last in crops], answers
 
 
 def _of_one_length(spans: Spans, places: int) -> Spans:
-    """Lengthen spans to the longest of them, among so many places."""
-    length = max(1, *(last - first + 1 for first, last in spans))
-    begins = [min(first, places - length) for first, _ in spans]
+    """Cut spans off at the ends of so many places, and lengthen them to the longest."""
+    cut = [(max(first, 0), min(last, places - 1)) for first, last in spans]
+    length = max(1, *(last - first + 1 for first, last in cut))
+    begins = [min(first, places - length) for first, _ in cut]
     return [(begin, begin + length - 1) for begin in begins]

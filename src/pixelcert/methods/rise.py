@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..explainer import Explanation
-from .base import Formula, Method
+from .base import Method, before_linear_head
 from .gradient import copies_at_once, product, target_logits, widen
 
 Masks = Callable[[int, int], Tensor]  # masks number start … stop - 1 of the layer's maps: (m, C or 1, h or 1, w or 1)
@@ -66,6 +66,8 @@ class RISE(Method):
     look = ("#4c2237", "o")
     cost = "1 forward per mask and 1 more; 1 forward before a linear head"
     citation = "Petsiuk, Das, Saenko, 2018"
+    reach = None  # a mask's cell holds many pixels
+    formula = before_linear_head(product)  # the map to first order
 
     masks: int = 6000
     cells: int = 6
@@ -82,13 +84,6 @@ class RISE(Method):
     @property
     def passes(self) -> int:
         return 1 if self.linear_head else self.masks
-
-    reach = None  # a mask's cell holds many pixels
-
-    @property
-    def formula(self) -> Formula | None:
-        """The map to first order; behind other heads this ranks pixels in another order."""
-        return product if self.linear_head else None
 
     def covers(self, side: int) -> tuple[int, int]:
         return -(-side // self.cells), 1
