@@ -23,7 +23,7 @@ _NEAR = 2  # pixels; for Guided Backprop and LRP on ResNet-18, most of the slope
 
 
 def before_linear_head(formula: Formula) -> Any:
-    """Make the property `formula` of a method that ranks pixels as it does before a linear head only; None elsewhere."""
+    """Make the property `formula` of a method that ranks pixels so only before a linear head; None elsewhere."""
     return property(lambda method: formula if method.linear_head else None)
 
 
