@@ -543,8 +543,8 @@ FAULTS = (
     Fault(
         "methods",
         "before a linear head the gradient is not shared among positions",
-        "weights = linear.weight[targets] / activations[0, 0].numel()\n        return LayerGradient(",
-        "weights = linear.weight[targets]\n        return LayerGradient(",
+        "gradient = (linear.weight[targets] / features[0, 0].numel())[",
+        "gradient = linear.weight[targets][",
         "tests/test_method_oracles.py::test_closed_forms_agree_with_running_the_head[grad]",
     ),
     Fault(
@@ -557,8 +557,8 @@ FAULTS = (
     Fault(
         "methods",
         "Integrated Gradients walk from minus one",
-        "torch.cat([float(node + 1) / 2 * features for node in nodes[some]])",
-        "torch.cat([float(node) * features for node in nodes[some]])",
+        "return [(float(node + 1) / 2, float(weight) / 2)",
+        "return [(float(node), float(weight) / 2)",
         "tests/test_method_oracles.py::test_integrated_gradients_agree_with_one_gradient_after_the_other",
     ),
     Fault(
@@ -578,8 +578,8 @@ FAULTS = (
     Fault(
         "methods",
         "Grad-CAM++ counts negative gradients",
-        "weights = (alphas * gradients.relu()).sum(",
-        "weights = (alphas * gradients).sum(",
+        "((alphas * slopes.relu()).sum(",
+        "((alphas * slopes).sum(",
         "tests/test_method_oracles.py::test_grad_cam_plus_plus_agrees_with_its_definition",
     ),
     Fault(
@@ -599,8 +599,8 @@ FAULTS = (
     Fault(
         "methods",
         "RISE ignores the seed of its masks",
-        "generator = torch.Generator().manual_seed(self.mask_seed)",
-        "generator = torch.Generator().manual_seed(0)",
+        "generator = torch.Generator().manual_seed(seed)\n    grids",
+        "generator = torch.Generator().manual_seed(0)\n    grids",
         "tests/test_method_oracles.py::test_rise_masks_are_a_function_of_their_seed",
     ),
     Fault(
@@ -608,14 +608,14 @@ FAULTS = (
         "rows and columns of windows are mixed up",
         "return rows.repeat_interleave(len(columns), dim=0), columns.repeat(len(rows), 1)",
         "return rows.repeat(len(columns), 1), columns.repeat_interleave(len(rows), dim=0)",
-        "tests/test_local_parts.py::test_crops_answer_what_the_whole_network_answers",
+        "tests/test_cropping.py::test_crops_answer_what_the_whole_network_answers",
     ),
     Fault(
         "methods",
         "a copy of the model is used although the network has changed",
-        "is None or known.model is not model:",
-        "is None:",
-        "tests/test_tuned_models.py::test_votes_of_a_changed_network_are_those_of_the_changed_network",
+        "return model.recall(self, lambda",
+        "return self.model.recall(self, lambda",
+        "tests/test_tuned_copies.py::test_votes_of_a_changed_network_are_those_of_the_changed_network",
     ),
     # ── adapters ──────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
