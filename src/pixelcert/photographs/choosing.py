@@ -71,15 +71,14 @@ def choose(
     unreadable: dict[str, str] = {}
     pool: list[Chosen] = []
     seats = Seats(request.grids, request.m)
-    examined, wanted = 0, len(order) if images is None else max(images, request.grids * request.m**2)
-    for verdict in _judge(order, locate(folder), filters, request.confidence, batch_size):
-        examined += 1
+    wanted = len(order) if images is None else max(images, request.grids * request.m**2)
+    for examined, verdict in enumerate(_judge(order, locate(folder), filters, request.confidence, batch_size), 1):
         if isinstance(verdict, ImageError):
             unreadable[order[examined - 1].file] = str(verdict)
         elif verdict is not None:
             pool.append(verdict)
             if verdict.target is not None:
-                seats.add(len(pool) - 1, verdict.target)
+                seats.add(verdict.target)
         if progress is not None:
             progress(min(examined if images is None else len(pool), wanted), wanted)
         if images is not None and len(pool) >= images and seats.full:
