@@ -39,14 +39,10 @@ def class_index(label: str, classes: Sequence[str], where: str) -> int:
             return index
         if found:
             return found[0]
-        remedy = (
-            "use the index, or the model's own name."
-            if classes
-            else "use indices, or give classes, the names of the model's classes."
-        )
-        if near := get_close_matches(label, dict.fromkeys(classes)):
-            remedy = f"did you mean {' or '.join(map(repr, near))}?"
-        raise ArgumentError(f"{label!r} is not a class: {remedy}")
+        if near := " or ".join(map(repr, get_close_matches(label, dict.fromkeys(classes)))):
+            raise ArgumentError(f"{label!r} is not a class: did you mean {near}?")
+        known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
+        raise ArgumentError(f"{label!r} is not a class: use {known}.")
 
 
 def read_labels(path: Path, folder: Path, classes: Sequence[str]) -> dict[str, int]:
@@ -202,7 +198,9 @@ def _class_indices(
     if all(map(is_index, used)) or set(used) <= set(classes):
         return {name: class_index(name, classes, f"the subfolder {name} of {folder}") for name in used}
     if all(map(is_wnid, used)):
-        return _wnid_indices(folder, used, [name for name in every if is_wnid(name)], order, classes)
+        order = order or _order_of_wnids(folder, list(filter(is_wnid, every)), len(classes))
+        _check_count(classes, str(folder), len(order))
+        return ranks(order, used, folder)
     if len(every) == len(classes):
         return ranks(every, used, folder)
     known = f"the model has {len(classes)} classes" if classes else "classes is not given"
@@ -213,19 +211,16 @@ def _class_indices(
     )
 
 
-def _wnid_indices(
-    folder: Path, used: list[str], every: list[str], order: Sequence[str] | None, classes: Sequence[str]
-) -> dict[str, int]:
-    """Return the class of subfolders named by WordNet ids, of which the folder has `every` one."""
-    if order is None and len(every) < CLASSES and len(classes) in (0, CLASSES):
-        order = find_synsets(folder)
-    if order is None and len(every) not in (CLASSES, len(classes)):
+def _order_of_wnids(folder: Path, wnids: list[str], count: int) -> list[str]:
+    """Return the WordNet ids in the order of the model's `count` classes; `wnids` are those of the subfolders."""
+    if len(wnids) < CLASSES and count in (0, CLASSES) and (order := find_synsets(folder)):
+        return order
+    if len(wnids) not in (CLASSES, count):
         raise ArgumentError(
-            f"folder={folder} has {len(every)} of ImageNet's 1000 classes, so their names ({used[0]}, …) do not tell "
+            f"folder={folder} has {len(wnids)} of ImageNet's 1000 classes, so their names ({wnids[0]}, …) do not tell "
             f"their indices: give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
         )
-    _check_count(classes, str(folder), len(order or every))
-    return ranks(order or every, used, folder)
+    return wnids
 
 
 def _check_count(classes: Sequence[str], whose: str, count: int = CLASSES) -> None:

@@ -122,20 +122,19 @@ def _read_solution(path: Path) -> dict[int, str]:
     return wnids
 
 
-def _read_ground_truth(path: Path, by_id: Mapping[int, str]) -> dict[int, str]:
+def _read_ground_truth(path: Path, by_id: Mapping[str, str]) -> dict[int, str]:
     """Return WNIDs by number of photograph, from a list whose line i is the ILSVRC2012_ID of photograph i."""
-    known = {str(identity): wnid for identity, wnid in by_id.items()}
     lines = {number: line.strip() for number, line in enumerate(_read(path).splitlines(), 1)}
     for number, identity in lines.items():
-        if identity not in known:
+        if identity not in by_id:
             raise ArgumentError(
                 f"{path}, line {number}: {identity!r} is not an ILSVRC2012_ID of {META}, 1 to {CLASSES}: unpack the "
                 f"devkit again."
             )
-    return {number: known[identity] for number, identity in lines.items()}
+    return {number: by_id[identity] for number, identity in lines.items()}
 
 
-def _read_meta(path: Path) -> dict[int, str]:
+def _read_meta(path: Path) -> dict[str, str]:
     """Return WNIDs by ILSVRC2012_ID, only of the leaves: higher ids are of classes that contain others."""
     from scipy.io import loadmat
 
@@ -146,7 +145,7 @@ def _read_meta(path: Path) -> dict[int, str]:
         wnids = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
     except Exception as error:  # SciPy raises errors of any type for other files
         raise ArgumentError(f"{path} cannot be read ({error}): unpack the devkit again.") from error
-    leaves = {identity: wnid for identity, wnid in wnids.items() if 1 <= identity <= CLASSES}
+    leaves = {str(identity): wnid for identity, wnid in wnids.items() if 1 <= identity <= CLASSES}
     if len(set(leaves.values())) != CLASSES or not all(map(is_wnid, leaves.values())):
         raise ArgumentError(f"{path} has {len(leaves)} classes instead of {CLASSES}: unpack the devkit again.")
     return leaves
