@@ -12,15 +12,11 @@ from pathlib import Path
 
 from ..basics.messages import ArgumentError, check_target, naming
 from ..models.loading import PHOTOGRAPHS, photograph_folder
-from .imagenet import CLASSES, SYNSETS, find_synsets, is_wnid, ranks, read_synsets, validation_targets
+from .imagenet import CLASSES, SYNSETS, WNID, find_synsets, ranks, read_synsets, validation_targets
 
 FILE_COLUMNS = ("file", "filename", "image", "path", "name")
 LABEL_COLUMNS = ("label", "target", "class", "class_index", "index")
-
-
-def is_index(label: str) -> bool:
-    """Return True if a label is a whole number."""
-    return re.fullmatch("[0-9]{1,9}", label) is not None
+INDEX = re.compile("[0-9]{1,9}")
 
 
 def class_index(label: str, classes: Sequence[str], where: str) -> int:
@@ -29,7 +25,7 @@ def class_index(label: str, classes: Sequence[str], where: str) -> int:
     with naming(where):
         if len(found) > 1:
             raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
-        if is_index(label):
+        if INDEX.fullmatch(label):
             index = check_target(int(label), len(classes) or None)
             if found not in ([], [index]):
                 raise ArgumentError(
@@ -195,10 +191,10 @@ def _class_indices(
 ) -> dict[str, int]:
     """Return the class of every subfolder that holds images; empty subfolders count where the order decides."""
     every = [below.name for below in _folders_in(folder)]
-    if all(map(is_index, used)) or set(used) <= set(classes):
+    if all(map(INDEX.fullmatch, used)) or set(used) <= set(classes):
         return {name: class_index(name, classes, f"the subfolder {name} of {folder}") for name in used}
-    if all(map(is_wnid, used)):
-        order = order or _order_of_wnids(folder, list(filter(is_wnid, every)), len(classes))
+    if all(map(WNID.fullmatch, used)):
+        order = order or _order_of_wnids(folder, list(filter(WNID.fullmatch, every)), len(classes))
         _check_count(classes, str(folder), len(order))
         return ranks(order, used, folder)
     if len(every) == len(classes):

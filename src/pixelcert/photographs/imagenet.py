@@ -22,18 +22,15 @@ SOLUTION = "LOC_val_solution.csv"
 GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
 LEVELS_UP = 4  # from the photographs in ILSVRC/Data/CLS-LOC/val up to Kaggle's lists, which lie beside ILSVRC/
+WNID = re.compile("n[0-9]{8}")  # a WordNet id, such as n01440764
+PHOTOGRAPH = re.compile(r"ILSVRC2012_val_([0-9]{8})\.jpe?g", re.IGNORECASE)  # of the validation set, with its number
 DEVKITS = (".", "data", "ILSVRC2012_devkit_t12/data")
-
-
-def is_wnid(name: str) -> bool:
-    """Return True if `name` is a WordNet id such as n01440764."""
-    return re.fullmatch("n[0-9]{8}", name) is not None
 
 
 def read_synsets(path: Path, count: int = CLASSES) -> list[str]:
     """Return the WNIDs at the beginning of the `count` lines of a text file."""
     wnids = [line.replace("\t", " ").partition(" ")[0] for line in _read(path).splitlines()]
-    if strange := [(line, wnid) for line, wnid in enumerate(wnids, 1) if not is_wnid(wnid)]:
+    if strange := [(line, wnid) for line, wnid in enumerate(wnids, 1) if not WNID.fullmatch(wnid)]:
         line, wnid = strange[0]
         raise ArgumentError(
             f"synsets={path}, line {line}: begins with {wnid!r}, which is not a WordNet id such as n01440764: give a "
@@ -49,8 +46,7 @@ def read_synsets(path: Path, count: int = CLASSES) -> list[str]:
 
 def find_synsets(folder: Path) -> list[str] | None:
     """Return the WNIDs in class order from Kaggle's list in the folder or above it, or None."""
-    path = _find_above(folder, SYNSETS)
-    return None if path is None else read_synsets(path)
+    return read_synsets(path) if (path := _find_above(folder, SYNSETS)) else None
 
 
 def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] | None) -> dict[str, int] | None:
@@ -59,7 +55,7 @@ def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] 
     None means that the files are other photographs, or, with a warning, that no list of their classes is found.
     `order` is the WNIDs in the model's order; by default they are sorted.
     """
-    numbers = {file: int(found[1]) for file in files if (found := _validation_name(file))}
+    numbers = {file: int(found[1]) for file in files if (found := PHOTOGRAPH.fullmatch(file))}
     if not numbers:
         return None
     solution = _find_above(folder, SOLUTION)
@@ -111,9 +107,9 @@ def _read_solution(path: Path) -> dict[int, str]:
     wnids = {}
     rows = csv.DictReader(_read(path).splitlines())
     for row in rows:
-        found = _validation_name(f"{row.get('ImageId')}.JPEG")
+        found = PHOTOGRAPH.fullmatch(f"{row.get('ImageId')}.JPEG")
         words = (row.get("PredictionString") or "").split()
-        if not found or not words or not is_wnid(words[0]):
+        if not found or not words or not WNID.fullmatch(words[0]):
             raise ArgumentError(
                 f"{path}, line {rows.line_num} is not like ILSVRC2012_val_00048981,n03995372 85 1 499 272: download "
                 f"the file again."
@@ -146,13 +142,9 @@ def _read_meta(path: Path) -> dict[str, str]:
     except Exception as error:  # SciPy raises errors of any type for other files
         raise ArgumentError(f"{path} cannot be read ({error}): unpack the devkit again.") from error
     leaves = {str(identity): wnid for identity, wnid in wnids.items() if 1 <= identity <= CLASSES}
-    if len(set(leaves.values())) != CLASSES or not all(map(is_wnid, leaves.values())):
+    if len(set(leaves.values())) != CLASSES or not all(map(WNID.fullmatch, leaves.values())):
         raise ArgumentError(f"{path} has {len(leaves)} classes instead of {CLASSES}: unpack the devkit again.")
     return leaves
-
-
-def _validation_name(file: str) -> re.Match[str] | None:
-    return re.fullmatch(r"ILSVRC2012_val_([0-9]{8})\.jpe?g", file, re.IGNORECASE)
 
 
 def _find_above(folder: Path, name: str) -> Path | None:
