@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..basics.messages import ArgumentError, check_target, naming
 from ..models.loading import PHOTOGRAPHS, photograph_folder
-from .imagenet import CLASSES, SYNSETS, WNID, find_synsets, ranks, read_synsets, validation_targets
+from .imagenet import CLASSES, WNID, find_synsets, in_order, ranks, read_synsets, validation_targets
 
 FILE_COLUMNS = ("file", "filename", "image", "path", "name")
 LABEL_COLUMNS = ("label", "target", "class", "class_index", "index")
@@ -211,12 +211,7 @@ def _order_of_wnids(folder: Path, wnids: list[str], count: int) -> list[str]:
     """Return the WordNet ids in the order of the model's `count` classes; `wnids` are those of the subfolders."""
     if len(wnids) < CLASSES and count in (0, CLASSES) and (order := find_synsets(folder)):
         return order
-    if len(wnids) not in (CLASSES, count):
-        raise ArgumentError(
-            f"folder={folder} has {len(wnids)} of ImageNet's 1000 classes, so their names ({wnids[0]}, …) do not tell "
-            f"their indices: give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
-        )
-    return wnids
+    return in_order(wnids, f"folder={folder} has", count)
 
 
 def _check_count(classes: Sequence[str], whose: str, count: int = CLASSES) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +72,7 @@ def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] 
         raise ArgumentError(f"{others[0]} in {folder} is not a validation photograph of ImageNet: move it elsewhere.")
     if source == solution:
         wnids = _read_solution(source)
-        order = order or find_synsets(folder) or _all_classes(wnids.values(), source)
+        order = order or find_synsets(folder) or in_order(set(wnids.values()), f"{source} names")
     else:
         by_id = _read_meta(source.with_name(META))
         wnids = _read_ground_truth(source, by_id)
@@ -91,15 +91,14 @@ def ranks(order: Sequence[str], used: Iterable[str], source: Path) -> dict[str, 
     return found
 
 
-def _all_classes(wnids: Iterable[str], source: Path) -> list[str]:
-    """Return the 1000 WNIDs, sorted, from a list of labels that has them all."""
-    order = sorted(set(wnids))
-    if len(order) != CLASSES:
+def in_order(wnids: Collection[str], subject: str, count: int = CLASSES) -> list[str]:
+    """Return the WNIDs of all 1000 classes, or of a model's `count`, sorted; refuse others, which `subject` has."""
+    if len(wnids) not in (CLASSES, count):
         raise ArgumentError(
-            f"{source} names {len(order)} of ImageNet's 1000 classes, too few to tell their indices: complete it, or "
-            f"give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
+            f"{subject} {len(wnids)} of ImageNet's 1000 classes ({min(wnids)}, …), too few to tell their indices: "
+            f"complete them, or give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
         )
-    return order
+    return sorted(wnids)
 
 
 def _read_solution(path: Path) -> dict[int, str]:
