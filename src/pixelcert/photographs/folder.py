@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, partial
 from pathlib import Path
 
 from ..basics.messages import ArgumentError, check_target, naming
@@ -19,43 +20,43 @@ LABEL_COLUMNS = ("label", "target", "class", "class_index", "index")
 INDEX = re.compile("[0-9]{1,9}")
 
 
-def class_index(label: str, classes: Sequence[str], where: str) -> int:
-    """Return the class of a label, which is an index or one of the names; errors begin with `where` it stands."""
+def class_index(label: str, classes: Sequence[str]) -> int:
+    """Return the class of a label, which is an index or one of the names."""
     found = [index for index, name in enumerate(classes) if name == label]
-    with naming(where):
-        if len(found) > 1:
-            raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
-        if INDEX.fullmatch(label):
-            index = check_target(int(label), len(classes) or None)
-            if found not in ([], [index]):
-                raise ArgumentError(
-                    f"{label} is the index of one class and the name of another (of index {found[0]}): leave classes "
-                    f"out to use only indices."
-                )
-            return index
-        if found:
-            return found[0]
-        if near := " or ".join(map(repr, get_close_matches(label, dict.fromkeys(classes)))):
-            raise ArgumentError(f"{label!r} is not a class: did you mean {near}?")
-        known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
-        raise ArgumentError(f"{label!r} is not a class: use {known}.")
+    if len(found) > 1:
+        raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
+    if INDEX.fullmatch(label):
+        index = check_target(int(label), len(classes) or None)
+        if found not in ([], [index]):
+            raise ArgumentError(
+                f"{label} is the index of one class and the name of another (of index {found[0]}): leave classes out "
+                f"to use only indices."
+            )
+        return index
+    if found:
+        return found[0]
+    if near := " or ".join(map(repr, get_close_matches(label, dict.fromkeys(classes)))):
+        raise ArgumentError(f"{label!r} is not a class: did you mean {near}?")
+    known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
+    raise ArgumentError(f"{label!r} is not a class: use {known}.")
 
 
 def read_labels(path: Path, folder: Path, classes: Sequence[str]) -> dict[str, int]:
     """Return the class of every file in a CSV file, by its POSIX path relative to `folder`."""
     (_, header), *rows = _read_rows(path) or [(1, [])]
     file_column, label_column = _column(header, FILE_COLUMNS, path), _column(header, LABEL_COLUMNS, path)
+    class_of = cache(partial(class_index, classes=classes))  # labels come again and again
     targets: dict[str, int] = {}
     lines: dict[str, int] = {}
     for line, row in rows:
-        where = f"{path}, line {line}"
-        if len(row) <= max(file_column, label_column):
-            raise ArgumentError(f"{where}: has {len(row)} of {len(header)} columns: complete it, or delete the line.")
-        file = _relative(row[file_column].strip(), folder, where)
-        if file in targets:
-            raise ArgumentError(f"{where}: {file} is already on line {lines[file]}: list every file once.")
-        targets[file] = class_index(row[label_column].strip(), classes, where)
-        lines[file] = line
+        with naming(f"{path}, line {line}"):
+            if len(row) <= max(file_column, label_column):
+                raise ArgumentError(f"has {len(row)} of {len(header)} columns: complete it, or delete the line.")
+            file = _relative(row[file_column].strip(), folder)
+            if file in targets:
+                raise ArgumentError(f"{file} is already on line {lines[file]}: list every file once.")
+            targets[file] = class_of(row[label_column].strip())
+            lines[file] = line
     if not targets:
         raise ArgumentError(f"labels={path} lists no files: give one line per file under the header.")
     return targets
@@ -82,12 +83,12 @@ def _column(header: list[str], names: Sequence[str], path: Path) -> int:
     )
 
 
-def _relative(file: str, folder: Path, where: str) -> str:
+def _relative(file: str, folder: Path) -> str:
     """Return `file` relative to the folder in its only spelling, so that no file can be listed twice."""
     inside = Path(os.path.relpath(os.path.join(folder, file), folder))
     if not file or inside.parts[:1] == ("..",) or not (folder / inside).is_file():
         raise ArgumentError(
-            f"{where}: {file or 'a file without a name'} is not in {folder}: correct the path, which is relative to "
+            f"{file or 'a file without a name'} is not in {folder}: correct the path, which is relative to "
             f"that folder, or delete the line."
         )
     return inside.as_posix()
@@ -192,7 +193,11 @@ def _class_indices(
     """Return the class of every subfolder that holds images; empty subfolders count where the order decides."""
     every = [below.name for below in _folders_in(folder)]
     if all(map(INDEX.fullmatch, used)) or set(used) <= set(classes):
-        return {name: class_index(name, classes, f"the subfolder {name} of {folder}") for name in used}
+        indices = {}
+        for name in used:
+            with naming(f"the subfolder {name} of {folder}"):
+                indices[name] = class_index(name, classes)
+        return indices
     if all(map(WNID.fullmatch, used)):
         order = order or _order_of_wnids(folder, list(filter(WNID.fullmatch, every)), len(classes))
         _check_count(classes, str(folder), len(order))
