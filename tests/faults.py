@@ -685,72 +685,72 @@ FAULTS = (
     Fault(
         "photographs",
         "the order of photographs ignores the seed",
-        "shuffled(stream(seed, Purpose.ORDER), len(ordered))",
+        "shuffled(stream(request.seed, Purpose.ORDER), len(ordered))",
         "shuffled(stream(0, Purpose.ORDER), len(ordered))",
-        "tests/test_data.py::test_seed_alone_decides",
+        "tests/test_choosing.py::test_only_the_seed_decides",
     ),
     Fault(
         "photographs",
         "the filter forgets to look at the class",
-        "if sure >= confidence and targets[i] in (None, answer):",
+        "if sure >= confidence and chosen.target in (None, answer):",
         "if sure >= confidence:",
-        "tests/test_data.py::test_filter_keeps_what_every_model_gets_right_with_confidence",
+        "tests/test_choosing.py::test_filter_keeps_what_every_model_gets_right_with_confidence",
     ),
     Fault(
         "photographs",
         "hidden files are taken for photographs",
         'if not any(part.startswith(".") for part in inside.parts):',
         "if inside.parts:",
-        "tests/test_data.py::test_plain_folder_has_no_targets",
+        "tests/test_folder.py::test_plain_folder_has_no_targets",
     ),
     Fault(
         "photographs",
         "grids are laid column by column",
         "rows = [torch.cat(list(images[start : start + m]), dim=2)",
         "rows = [torch.cat(list(images[start // m :: m]), dim=2)",
-        "tests/test_data.py::test_grid_is_laid_row_by_row",
+        "tests/test_selection.py::test_grid_is_laid_row_by_row",
     ),
     Fault(
         "photographs",
         "a photograph takes the seat of another of its class",
-        "grid = next((grid for grid in self._open if target not in grid), None)",
-        "grid = next(iter(self._open), None)",
-        "tests/test_data.py::test_photographs_are_used_once_while_there_are_enough",
+        "if target not in grid and len(grid) < self._size:",
+        "if len(grid) < self._size:",
+        "tests/test_choosing.py::test_photographs_are_used_once_while_there_are_enough",
     ),
     Fault(
         "photographs",
         "classes of ImageNet are off by one",
-        "ranks = {wnid: rank for rank, wnid in enumerate(order)}",
-        "ranks = {wnid: rank for rank, wnid in enumerate(order, 1)}",
-        "tests/test_data.py::test_kaggles_solution_tells_the_classes",
+        "found = {name: rank for rank, name in enumerate(order)}",
+        "found = {name: rank for rank, name in enumerate(order, 1)}",
+        "tests/test_imagenet.py::test_kaggles_solution_tells_the_classes",
     ),
     Fault(
         "photographs",
         "labels may name files outside of the folder",
         'if not file or inside.parts[:1] == ("..",) or not (folder / inside).is_file():',
         "if not file or not (folder / inside).is_file():",
-        "tests/test_data.py::test_files_outside_the_folder_are_refused",
+        "tests/test_folder.py::test_files_outside_the_folder_are_refused",
     ),
     Fault(
         "photographs",
         "a spreadsheet's mark hides the first column",
         'with path.open(encoding="utf-8-sig", newline="") as file:',
         'with path.open(encoding="utf-8", newline="") as file:',
-        "tests/test_data.py::test_a_spreadsheets_mark_does_not_hide_the_first_column",
+        "tests/test_folder.py::test_a_spreadsheets_mark_does_not_hide_the_first_column",
     ),
     Fault(
         "photographs",
         "a photograph that has changed is read",
         "if (digest := sha256(data)) != chosen.digest:",
         "if not (digest := sha256(data)):",
-        "tests/test_data.py::test_changed_file_is_refused",
+        "tests/test_selection.py::test_changed_file_is_refused",
     ),
     Fault(
         "photographs",
         "all random choices use one stream",
         "return np.random.PCG64([seed % 2**64, int(purpose)])",
         "return np.random.PCG64([seed % 2**64, 0])",
-        "tests/test_data.py::test_streams_stay_what_they_are",
+        "tests/test_selection.py::test_streams_stay_what_they_are",
     ),
     # ── study ─────────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
@@ -841,8 +841,8 @@ FAULTS = (
     Fault(
         "attacks",
         "an attacked image may leave the range of pixels",
-        "return delta.clamp(-image, 1 - image)",
-        "return delta.clamp(-1, 1)",
+        "return (low * wanted).clamp(-image, 1 - image).to(delta.dtype)",
+        "return (low * wanted).clamp(-1, 1).to(delta.dtype)",
         "tests/test_attack_directions.py::test_projection_is_the_nearest_member_of_the_ball",
     ),
     Fault(
@@ -862,15 +862,15 @@ FAULTS = (
     Fault(
         "attacks",
         "half of the votes count as a majority",
-        "return 2 * self._keeping(attempt) <= self.samples",
-        "return 2 * self._keeping(attempt) < self.samples",
+        "return 2 * self._kept(attempt) <= self.samples",
+        "return 2 * self._kept(attempt) < self.samples",
         "tests/test_attacks.py::test_exactly_half_of_the_votes_are_no_majority",
     ),
     Fault(
         "attacks",
         "a proof of a flip forgets how many attempts were made",
-        "hypotheses = int((labels != ABSTAIN).sum()) * len(self.attempts)",
-        "hypotheses = int((labels != ABSTAIN).sum())",
+        "hypotheses = max(1, int((labels != ABSTAIN).sum()) * self.attempts)",
+        "hypotheses = max(1, int((labels != ABSTAIN).sum()))",
         "tests/test_attacks.py::test_abstentions_are_tested_apart_from_flips",
     ),
     Fault(
@@ -883,8 +883,11 @@ FAULTS = (
     Fault(
         "attacks",
         "the surrogate of Layer-CAM takes negative slopes too",
-        '"layer_cam": _positive_product,',
-        '"layer_cam": _product,',
+        "return explainer.formula and partial(_maps_by_formula, explainer, explainer.formula, target)",
+        "formula = explainer.formula\n"
+        '        if explainer.name == "layer_cam":\n'
+        "            formula = lambda features, slopes: (features * slopes).sum(dim=1)\n"
+        "        return formula and partial(_maps_by_formula, explainer, formula, target)",
         "tests/test_attack_directions.py::test_before_a_linear_head_surrogates_rank_like_the_method",
     ),
     Fault(

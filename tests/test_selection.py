@@ -58,8 +58,8 @@ def test_grid_of_the_wrong_images_is_refused() -> None:
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(1, 6), st.integers(1, 2))
 def test_seats_give_each_grid_distinct_classes_and_no_photograph_twice(targets: list[int], grids: int, m: int) -> None:
     seats = Seats(grids, m)
-    for photograph, target in enumerate(targets):
-        seats.add(photograph, target)
+    for target in targets:
+        seats.add(target)
     before = seats.cells()
     used = [photograph for grid in before for photograph in grid]
     assert len(used) == len(set(used))
@@ -78,9 +78,9 @@ def test_seats_give_each_grid_distinct_classes_and_no_photograph_twice(targets: 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 5), st.integers(1, 2))
 def test_more_grids_and_more_photographs_leave_the_first_grids_alone(targets: list[int], grids: int, m: int) -> None:
     few, many = Seats(grids, m), Seats(grids + 3, m)
-    for photograph, target in enumerate(targets):
-        few.add(photograph, target)
-        many.add(photograph, target)
+    for target in targets:
+        few.add(target)
+        many.add(target)
     if few.classes >= m * m:
         few.fill(stream(5, Purpose.REUSE))
         many.fill(stream(5, Purpose.REUSE))
@@ -90,7 +90,7 @@ def test_more_grids_and_more_photographs_leave_the_first_grids_alone(targets: li
 def test_photographs_come_again_only_after_all_others() -> None:
     seats = Seats(10, 2)
     for photograph in range(8):
-        seats.add(photograph, photograph)
+        seats.add(photograph)
     seats.fill(stream(0, Purpose.REUSE))
     for first in range(0, 10, 2):  # two grids use all eight
         assert sorted(seats.cells()[first] + seats.cells()[first + 1]) == list(range(8))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.messages import ArgumentError, check_whole
@@ -73,24 +72,10 @@ def choose_pixels(certificate: Certificate, level: float | None, count: int, see
     random, labels = np.random.default_rng(seed), labels_before(certificate, level)
     votes, certified = certificate.votes, certificate.labels[level] != ABSTAIN
     kept = np.where(labels == 1, votes.ones[votes.index(level)], votes.zeros[votes.index(level)]).flatten()
-    sure, unsure = _shuffled(certified, random), _shuffled(~certified & (labels != ABSTAIN), random)
+    sure = random.permutation(np.flatnonzero(certified))
+    unsure = random.permutation(np.flatnonzero(~certified & (labels != ABSTAIN)))
     weakest = sure[np.argsort(kept[sure], kind="stable")]
     chosen = np.concatenate([weakest[:count], unsure[:count]])
     if not len(chosen):
         raise ArgumentError(f"at level {level} no pixel has a majority: there is nothing to flip.")
     return [(int(row), int(column)) for row, column in zip(*np.unravel_index(chosen, labels.shape), strict=True)]
-
-
-def check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
-    """Return the pixel, if any; refuse one that is not in the map."""
-    if pixel is None:
-        return None
-    height, width = certificate.votes.size
-    row, column = pixel
-    if not (0 <= row < height and 0 <= column < width):
-        raise ArgumentError(f"pixel {row}, {column} is not in a map of {height} × {width}: count from 0, rows first.")
-    return row, column
-
-
-def _shuffled(members: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np.intp]:
-    return random.permutation(np.flatnonzero(members))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -15,15 +16,15 @@ from torch import Tensor
 from .. import statistics
 from ..basics.messages import ArgumentError, Progress
 from ..certificate import Certificate, certify_votes
-from ..explainer import Explainer, Explains, Precision, Surrogate, Tuning, as_explainer, describe
+from ..explainer import Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import check_image, image_hash
 from ..noise import snap
 from ..plan import ABSTAIN, ALPHA, TAU, Correction, Criterion
 from ..sampling.sample import Subject, sample_each
 from ..votes import Votes
-from .aim import Aim, check_pixel, choose_level
+from .aim import Aim, choose_level
 from .descent import Ball, Choice, Descent, Effort
-from .gradients import Pathwise, Stein, surrogate_of
+from .gradients import Gradient, Pathwise, Stein, surrogate_of
 from .judge import Attempt, Pixel, labels_before
 from .outcome import Outcome
 
@@ -84,7 +85,7 @@ def attack_certificate(
         progress: called with (noisy copies explained, planned) as they are done.
     """
     campaign = Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)
-    return campaign.run(progress or (lambda done, planned: None))
+    return campaign.run(progress)
 
 
 # ── At the door ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,6 +102,16 @@ def _check_radii(certificate: Certificate, radii: Sequence[float] | None) -> tup
         if not 0 < radius < math.inf:
             raise ArgumentError(f"radii holds {radius}, which is not above 0: give ℓ2 norms such as 0.1.")
     return tuple(sorted(set(chosen)))
+
+
+def _check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
+    """Return the pixel, if any; refuse one that is not in the map."""
+    if pixel is None:
+        return None
+    (row, column), (height, width) = pixel, certificate.votes.size
+    if not (0 <= row < height and 0 <= column < width):
+        raise ArgumentError(f"pixel {row}, {column} is not in a map of {height} × {width}: count from 0, rows first.")
+    return row, column
 
 
 def _check_same(votes: Votes, explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
@@ -137,17 +148,18 @@ class Campaign:
         self.level = choose_level(certificate, level)
         self.clean = _check_same(certificate.votes, self.explainer, image)  # (C, H, W), on the lattice
         self.radii = _check_radii(certificate, radii)
-        self.pixel = check_pixel(certificate, pixel)  # the only one that is attacked
+        self.pixel = _check_pixel(certificate, pixel)  # the only one that is attacked
         self._target = certificate.votes.provenance.target
-        self._seed, self._judging_seed = effort.noise_seeds(certificate.votes.plan.seed)
-        aims = self._find_aims()
-        surrogate = self._find_surrogate()
-        self.descents = {change: self._make_descent(aim, surrogate) for change, aim in aims.items()}
-        self._check_samples()
+        seed, self._judging_seed = effort.noise_seeds(certificate.votes.plan.seed)
+        labels = labels_before(certificate, self.level, self.pixel)
+        aims, gradient = self._find_aims(labels), self._choose_gradient()
+        self.descents = {
+            change: Descent(gradient(aim), self.explainer, self._target, effort, seed) for change, aim in aims.items()
+        }
+        self._check_samples(int((labels != ABSTAIN).sum()))
 
-    def _find_aims(self) -> dict[str, Aim]:
+    def _find_aims(self, labels: NDArray[np.int8]) -> dict[str, Aim]:
         """Return the aim of each attack, without attacks that have no pixels; refuse if none has."""
-        labels = labels_before(self.certificate, self.level, self.pixel)
         certified, aims = self.certificate.labels[self.level] != ABSTAIN, {}
         for change, members in {"certified": certified, "abstaining": ~certified}.items():
             chosen = np.where(members, labels, ABSTAIN).flatten()
@@ -159,27 +171,21 @@ class Campaign:
             raise ArgumentError(f"at level {self.level} {whose} majority: there is nothing to flip.")
         return aims
 
-    def _find_surrogate(self) -> Surrogate | None:
-        """Return None where votes are the better guide: at the input the slopes of surrogates are mostly noise."""
-        near = self.explainer.reach is not None
-        if self.effort.gradient == "stein" or (self.effort.gradient == "auto" and near):
-            return None
-        surrogate = surrogate_of(self.explainer, self.clean, self._target)
-        if surrogate is None and self.effort.gradient == "pathwise":
-            raise ArgumentError(
-                f"gradient='pathwise' needs maps that can be differentiated, and those of "
-                f"{self.certificate.votes.provenance.method} cannot: use gradient='stein'."
-            )
-        return surrogate
+    def _choose_gradient(self) -> Callable[[Aim], Gradient]:
+        """Return the gradient to follow: of votes at the input, where the slopes of surrogates are mostly noise."""
+        asked, reach = self.effort.gradient, self.explainer.reach
+        if asked == "pathwise" or (asked == "auto" and reach is None):
+            if surrogate := surrogate_of(self.explainer, self.clean, self._target):
+                return partial(Pathwise, surrogate=surrogate)
+            if asked == "pathwise":
+                raise ArgumentError(
+                    f"gradient='pathwise' needs maps that can be differentiated, and those of {self.explainer.name} "
+                    f"cannot: use gradient='stein'."
+                )
+        return partial(Stein, explainer=self.explainer, target=self._target, reach=reach)
 
-    def _make_descent(self, aim: Aim, surrogate: Surrogate | None) -> Descent:
-        stein = Stein(aim, self.explainer, self._target, self.explainer.reach)
-        gradient = stein if surrogate is None else Pathwise(aim, surrogate)
-        return Descent(aim, gradient, self.explainer, self._target, self.effort, self._seed)
-
-    def _check_samples(self) -> None:
+    def _check_samples(self, pixels: int) -> None:
         """Refuse too few samples to prove a single flip."""
-        pixels = sum(int((descent.aim.labels != ABSTAIN).sum()) for descent in self.descents.values())
         hypotheses, samples = pixels * (1 + len(self.radii) * (1 + len(self.descents))), self.effort.samples
         alpha = self.certificate.alpha
         if statistics.votes_against_needed(samples, 0.5, alpha, hypotheses) > samples:
@@ -189,9 +195,11 @@ class Campaign:
                 f"{fewest} or more."
             )
 
-    def run(self, progress: Progress) -> Outcome:
+    def run(self, progress: Progress | None = None) -> Outcome:
         """Make all perturbations, from small to large, and judge them."""
-        work, samples, seed = _Work(self._planned, progress), self.effort.samples, self.effort.seed
+        samples, seed = self.effort.samples, self.effort.seed
+        each = samples * (1 + len(self.descents)) + sum(descent.copies for descent in self.descents.values())
+        work = _Work(samples + len(self.radii) * each, progress or (lambda done, planned: None))
         attempts = [self._judge("none", 0.0, torch.zeros_like(self.clean), work)]
         found = dict.fromkeys(self.descents, torch.zeros_like(self.clean))
         for radius in self.radii:
@@ -215,12 +223,6 @@ class Campaign:
         work.add(samples)
         applied = (moved - self.clean).cpu().numpy()  # exact: both are on the lattice
         return Attempt(change, radius, applied, votes.ones[0], votes.zeros[0])
-
-    @property
-    def _planned(self) -> int:
-        """The number of noisy copies to explain, with those of the gradients."""
-        judged = self.effort.samples * (1 + len(self.descents))
-        return self.effort.samples + len(self.radii) * (judged + sum(one.copies for one in self.descents.values()))
 
 
 class _Work:

@@ -14,7 +14,6 @@ from ..basics.messages import check_choice, check_whole
 from ..explainer import Explainer
 from ..noise import snap
 from ..sampling.loop import explain_copies
-from .aim import Aim
 from .gradients import Gradient
 
 Choice = Literal["auto", "pathwise", "stein"]
@@ -91,13 +90,12 @@ _MEMORY = 0.8  # of the running shares
 
 @dataclass(frozen=True)
 class Descent:
-    """The search for a perturbation under which as many pixels of `aim` as possible lose their majority.
+    """The search for a perturbation under which as many pixels of an aim as possible lose their majority.
 
     Each step explains noisy copies of the image where it stands, with noise of their own under `seed`. The explainer
-    itself says how the pixels stand, and `gradient` which way to go.
+    itself says how the pixels stand, and `gradient`, which has the aim, which way to go.
     """
 
-    aim: Aim
     gradient: Gradient
     explainer: Explainer
     target: int
@@ -114,17 +112,17 @@ class Descent:
 
         `report` hears how many copies a step took.
         """
-        steps, draws, sigma = self.effort.steps, self.effort.draws, self.aim.plan.sigma
+        steps, draws, aim = self.effort.steps, self.effort.draws, self.gradient.aim
         delta = ball.project(ball.stretch(before))
         momentum, shares = torch.zeros_like(delta), None
         for step in range(steps):
             moved, samples = snap(ball.image + delta), range(step * draws, (step + 1) * draws)
             images, (maps, _) = explain_copies(
-                self.explainer, moved, self.target, sigma=sigma, seed=self.seed, samples=samples
+                self.explainer, moved, self.target, sigma=aim.plan.sigma, seed=self.seed, samples=samples
             )
-            now = self.aim.keeping(maps) / draws
+            now = aim.keeping(maps) / draws
             shares = now if shares is None else _MEMORY * shares + (1 - _MEMORY) * now
-            slope = self.gradient.descent(moved, images, maps, self.aim.weights(shares))
+            slope = self.gradient.descent(moved, images, maps, aim.weights(shares))
             momentum = self.gradient.momentum * momentum + _unit(slope)
             delta = ball.project(delta + _REACH * ball.radius / steps * _unit(momentum))
             report(self.copies // steps)

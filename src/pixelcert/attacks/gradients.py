@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,25 +24,15 @@ SHARPNESS = 10.0  # of softplus: log(1 + exp(s·x)) / s
 
 def smooth_relus(guided: bool = False) -> EveryReLU:
     """Smooth ReLU and ReLU6 inside the block; `guided` ones pass back only positive parts."""
-    return EveryReLU(_Guided.apply if guided else _softplus)
+    return EveryReLU(_guided_softplus if guided else _softplus)
 
 
-class _Guided(torch.autograd.Function):
-    """Softplus that passes back only the positive part of a gradient. torch finds the slope of that by itself."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, ceiling: float) -> Tensor:
-        ctx.save_for_backward(values)
-        ctx.ceiling = ceiling
-        return _softplus(values, ceiling)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (values,) = ctx.saved_tensors
-        gate = torch.sigmoid(SHARPNESS * values)
-        if ctx.ceiling < math.inf:
-            gate = gate - torch.sigmoid(SHARPNESS * (values - ctx.ceiling))
-        return gradient.clamp_min(0) * gate, None
+def _guided_softplus(values: Tensor, ceiling: float) -> Tensor:
+    """Softplus that passes back only the positive part of a gradient."""
+    smooth = _softplus(values, ceiling)
+    if smooth.requires_grad:
+        smooth.register_hook(lambda gradient: gradient.clamp_min(0))  # type: ignore[no-untyped-call]
+    return smooth
 
 
 def _softplus(values: Tensor, ceiling: float) -> Tensor:
@@ -55,61 +46,48 @@ _STEPS = 4  # on the way of Integrated Gradients: each costs a second derivative
 def surrogate_of(explainer: Explainer, image: Tensor, target: int) -> Surrogate | None:
     """Return maps to differentiate: a method's formula, or an explainer itself if its maps stay in the graph."""
     if isinstance(explainer, Method):
-        return explainer.formula and _OfFeatures(explainer, target, explainer.formula)
-    own = _Own(explainer, target)
-    return own if own.differentiable(image) else None
+        return explainer.formula and partial(_maps_by_formula, explainer, explainer.formula, target)
+    own = partial(_own_maps, explainer, target)
+    return own if _has_slope(own, image) else None
 
 
-@dataclass(frozen=True)
-class _Own:
-    """The explainer's maps as they are."""
-
-    explainer: Explainer
-    target: int
-
-    def __call__(self, images: Tensor) -> Tensor:
-        maps = self.explainer(images, torch.full((len(images),), self.target, device=images.device))
-        return upsample(maps.sum(dim=1) if maps.ndim == 4 else maps, images)
-
-    def differentiable(self, image: Tensor) -> bool:
-        """Return True if the maps have a slope in the image."""
-        leaf = image[None].clone().requires_grad_()
-        with torch.enable_grad():
-            try:
-                (slope,) = torch.autograd.grad(self(leaf).sum(), leaf, allow_unused=True)
-            except RuntimeError:  # maps outside the graph, or images that leave it for NumPy
-                return False
-        return slope is not None
+def _own_maps(explainer: Explainer, target: int, images: Tensor) -> Tensor:
+    """Return the explainer's maps as they are."""
+    maps = explainer(images, torch.full((len(images),), target, device=images.device))
+    return upsample(maps.sum(dim=1) if maps.ndim == 4 else maps, images)
 
 
-@dataclass(frozen=True)
-class _OfFeatures:
-    """A formula in the features and slopes of a method's layer."""
+def _has_slope(maps: Surrogate, image: Tensor) -> bool:
+    """Return True if the maps have a slope in the image."""
+    leaf = image[None].clone().requires_grad_()
+    with torch.enable_grad():
+        try:
+            (slope,) = torch.autograd.grad(maps(leaf).sum(), leaf, allow_unused=True)
+        except RuntimeError:  # maps outside the graph, or images that leave it for NumPy
+            return False
+    return slope is not None
 
-    method: Method
-    target: int
-    formula: Formula
 
-    def __call__(self, images: Tensor) -> Tensor:
-        features = self.method.model.split(self.method.layer).features(images)
-        slopes = self._slopes(features)
-        maps = self.formula(feature_maps(features, images), feature_maps(slopes, images))
-        return upsample(_averaged_over(maps, *self.method.covers(min(maps.shape[1:]))), images)
+def _maps_by_formula(method: Method, formula: Formula, target: int, images: Tensor) -> Tensor:
+    """Apply a formula to the features and slopes of a method's layer."""
+    features = method.model.split(method.layer).features(images)
+    maps = formula(feature_maps(features, images), feature_maps(_slopes(method, target, features), images))
+    return upsample(_averaged_over(maps, *method.covers(min(maps.shape[1:]))), images)
 
-    def _slopes(self, features: Tensor) -> Tensor:
-        """Return ∂ logit / ∂ A, in the graph; a constant before a linear head."""
-        model, layer = self.method.model, self.method.layer
-        if linear := self.method.linear_head:
-            weights = linear.weight[self.target] / features[0, 0].numel()
-            return weights[None, :, None, None].expand_as(features)
-        head, total = model.split(layer).head, torch.zeros_like(features)
-        # The fused kernels of attention have no second derivative.
-        with smooth_relus(guided=self.method.guided), sdpa_kernel(SDPBackend.MATH):
-            for node, weight in self.method.points(_STEPS):
-                point = node * features
-                (slope,) = torch.autograd.grad(head(point)[:, self.target].sum(), point, create_graph=True)
-                total = total + weight * slope
-        return total
+
+def _slopes(method: Method, target: int, features: Tensor) -> Tensor:
+    """Return ∂ logit / ∂ A, in the graph; a constant before a linear head."""
+    if linear := method.linear_head:
+        weights = linear.weight[target] / features[0, 0].numel()
+        return weights[None, :, None, None].expand_as(features)
+    head, total = method.model.split(method.layer).head, torch.zeros_like(features)
+    # The fused kernels of attention have no second derivative.
+    with smooth_relus(guided=method.guided), sdpa_kernel(SDPBackend.MATH):
+        for node, weight in method.points(_STEPS):
+            point = node * features
+            (slope,) = torch.autograd.grad(head(point)[:, target].sum(), point, create_graph=True)
+            total = total + weight * slope
+    return total
 
 
 def _averaged_over(maps: Tensor, window: int, stride: int) -> Tensor:
@@ -128,21 +106,6 @@ def _averaged_over(maps: Tensor, window: int, stride: int) -> Tensor:
 _CELLS = 14  # a side: Stein's estimate has one number per cell and channel
 
 
-class Gradient(Protocol):
-    """An estimate of the direction in which a weighted sum of shares falls fastest."""
-
-    name: ClassVar[str]
-    passes: ClassVar[int]  # the cost of a step per noisy copy, in explanations
-    momentum: ClassVar[float]  # from a few noisy copies slopes are mostly noise; their running sum is less so
-
-    def descent(self, moved: Tensor, images: Tensor, maps: Tensor, weights: Tensor) -> Tensor:
-        """Return the direction (C, H, W), of any length.
-
-        `images` (B, C, H, W) are noisy copies of `moved`, `maps` (B, H, W) their explanations, `weights` (N,).
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Pathwise:
     """The slope of soft votes: sigmoids of the distance to the threshold of the top K %.
@@ -152,13 +115,17 @@ class Pathwise:
     """
 
     name: ClassVar[str] = "pathwise"
-    passes: ClassVar[int] = 3  # a backward pass costs about two
-    momentum: ClassVar[float] = 0.75
+    passes: ClassVar[int] = 3  # the cost of a step per noisy copy, in explanations: a backward pass costs about two
+    momentum: ClassVar[float] = 0.75  # from a few noisy copies slopes are mostly noise; their running sum is less so
 
     aim: Aim
     surrogate: Surrogate
 
     def descent(self, moved: Tensor, images: Tensor, maps: Tensor, weights: Tensor) -> Tensor:
+        """Return the direction (C, H, W), of any length, in which the weighted sum of shares falls fastest.
+
+        `images` (B, C, H, W) are noisy copies of `moved`, `maps` (B, H, W) their explanations, `weights` (N,).
+        """
         with torch.enable_grad():
             images = images.detach().requires_grad_()
             values = self.aim.ranked(self.surrogate(images))
@@ -191,6 +158,7 @@ class Stein:
     reach: int | None = None  # None: any pixel's vote may depend on any value
 
     def descent(self, moved: Tensor, images: Tensor, maps: Tensor, weights: Tensor) -> Tensor:
+        """Return the direction (C, H, W), as `Pathwise.descent` does."""
         noise = images - moved
         mirrored = explain(self.explainer, moved - noise, self.target).maps
         gains = weights * (self._votes(maps) - self._votes(mirrored)).to(weights)
@@ -211,3 +179,6 @@ def _averaged_over_cells(slope: Tensor) -> Tensor:
     cell = max(1, min(height, width) // _CELLS)
     means = F.avg_pool2d(slope[None], cell, ceil_mode=True)
     return F.interpolate(means, scale_factor=cell)[0, :, :height, :width]
+
+
+Gradient = Pathwise | Stein  # an estimate of the direction in which a weighted sum of shares falls fastest

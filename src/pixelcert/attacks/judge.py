@@ -108,15 +108,7 @@ class Judge:
 
     def _kept(self, attempt: Attempt) -> NDArray[np.int32]:
         """Return the fresh votes for each pixel's label, (H, W); all of them where there is none."""
-        labels = [self.labels == 1, self.labels == 0]
-        kept: NDArray[np.int32] = np.select(labels, [attempt.ones, attempt.zeros], self.samples)
-        return kept
-
-    def toll(self, attempt: Attempt, group: Group) -> Toll:
-        """Count what became of one group of pixels under an attempt."""
-        members, tests = self.members(group), [self.flipped, self.provably_flipped, self.provably_abstains]
-        flipped, provably, abstains = (int((test(attempt) & members).sum()) for test in tests)
-        return Toll(int(members.sum()), flipped, provably, abstains if group in CERTIFIED else None)
+        return np.select([self.labels == 1, self.labels == 0], [attempt.ones, attempt.zeros], self.samples)
 
 
 def labels_before(certificate: Certificate, level: float, pixel: Pixel | None = None) -> NDArray[np.int8]:

@@ -14,7 +14,7 @@ from .. import statistics
 from ..basics.files import write_arrays
 from ..certificate import Certificate
 from ..plan import ABSTAIN
-from .judge import GROUPS, Attempt, Group, Judge, Pixel, Toll, labels_before, only
+from .judge import CERTIFIED, GROUPS, Attempt, Group, Judge, Pixel, Toll, labels_before, only
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,10 @@ class Outcome:
 
     def toll(self, attempt: Attempt, group: Group) -> Toll:
         """Count what became of one group of pixels under an attempt."""
-        return self.judge.toll(attempt, group)
+        judge, members = self.judge, self.judge.members(group)
+        tests = (judge.flipped, judge.provably_flipped, judge.provably_abstains)
+        flipped, provably, abstains = (int((test(attempt) & members).sum()) for test in tests)
+        return Toll(int(members.sum()), flipped, provably, abstains if group in CERTIFIED else None)
 
     def inside(self, attempt: Attempt) -> bool:
         """Return True if the certificate promises anything about this attempt."""

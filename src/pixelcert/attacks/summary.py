@@ -35,13 +35,9 @@ class Case:
     tolls: Mapping[Group, Toll]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "change": self.change,
-            "multiple": self.multiple,
-            "radius": self.radius,
-            "images": self.images,
-            "groups": {group: toll.as_dict() for group, toll in self.tolls.items()},
-        }
+        values = dict(vars(self))
+        tolls = values.pop("tolls")
+        return {**values, "groups": {group: toll.as_dict() for group, toll in tolls.items()}}
 
 
 @dataclass(frozen=True)

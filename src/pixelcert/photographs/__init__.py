@@ -3,7 +3,6 @@
 from .choosing import choose as choose
 from .folder import Photograph as Photograph
 from .folder import find_photographs as find_photographs
-from .folder import locate as locate
 from .folder import unlisted_images as unlisted_images
 from .selection import Chosen as Chosen
 from .selection import Grid as Grid

@@ -71,15 +71,14 @@ def choose(
     unreadable: dict[str, str] = {}
     pool: list[Chosen] = []
     seats = Seats(request.grids, request.m)
-    examined, wanted = 0, len(order) if images is None else max(images, request.grids * request.m**2)
-    for verdict in _judge(order, locate(folder), filters, request.confidence, batch_size):
-        examined += 1
+    wanted = len(order) if images is None else max(images, request.grids * request.m**2)
+    for examined, verdict in enumerate(_judge(order, locate(folder), filters, request.confidence, batch_size), 1):
         if isinstance(verdict, ImageError):
             unreadable[order[examined - 1].file] = str(verdict)
         elif verdict is not None:
             pool.append(verdict)
             if verdict.target is not None:
-                seats.add(len(pool) - 1, verdict.target)
+                seats.add(verdict.target)
         if progress is not None:
             progress(min(examined if images is None else len(pool), wanted), wanted)
         if images is not None and len(pool) >= images and seats.full:
@@ -100,7 +99,7 @@ def _judge(
             readings = list(threads.map(read, photographs[start : start + batch_size]))
         passing = [reading for reading in readings if not isinstance(reading, ImageError)]
         for model in filters:
-            passing = list(_filtered(passing, model, confidence))
+            passing = list(_filtered(passing, model, confidence)) if passing else []
         passed = {chosen.file: chosen for chosen, _ in passing}
         yield from (one if isinstance(one, ImageError) else passed.get(one[0].file) for one in readings)
 
@@ -121,8 +120,6 @@ def _filtered(
     candidates: list[tuple[Chosen, Images]], model: Classifier, confidence: float
 ) -> Iterator[tuple[Chosen, Images]]:
     """Yield the candidates that the model gets right, with its class as their target and its confidence."""
-    if not candidates:
-        return
     batch = torch.stack([images[model.size] for _, images in candidates])
     with torch.inference_mode():
         confidences, classes = model(batch.to(model.device)).softmax(dim=1).max(dim=1)
@@ -176,13 +173,12 @@ def _check_filters(filters: Sequence[Classifier], photographs: Sequence[Photogra
     name, times = Counter(model.name for model in filters).most_common(1)[0] if filters else ("", 0)
     if times > 1:
         raise ArgumentError(f"filters has {name!r} {times} times: name them apart with Classifier(…, name=…).")
-    highest = max(photographs, key=lambda photograph: -1 if photograph.target is None else photograph.target)
     for model in filters:
         if model.channels != 3:
             raise ArgumentError(f"filters: {model.name!r} takes {model.channels} channels: use models of RGB images.")
-        if highest.target is not None and highest.target >= model.num_classes:
+        if beyond := [one for one in photographs if one.target is not None and one.target >= model.num_classes]:
             raise ArgumentError(
-                f"{highest.file} has the target {highest.target} and the filter {model.name!r} only "
+                f"{beyond[0].file} has the target {beyond[0].target} and the filter {model.name!r} only "
                 f"{model.num_classes} classes: use labels and filters of the same classes."
             )
 

@@ -8,76 +8,55 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache, partial
 from pathlib import Path
-from typing import NoReturn
 
 from ..basics.messages import ArgumentError, check_target, naming
 from ..models.loading import PHOTOGRAPHS, photograph_folder
-from .imagenet import CLASSES, SYNSETS, find_synsets, is_wnid, ranks, read_synsets, validation_targets
+from .imagenet import CLASSES, WNID, find_synsets, in_order, ranks, read_synsets, validation_targets
 
 FILE_COLUMNS = ("file", "filename", "image", "path", "name")
 LABEL_COLUMNS = ("label", "target", "class", "class_index", "index")
+INDEX = re.compile("[0-9]{1,9}")
 
 
-def is_index(label: str) -> bool:
-    """Return True if a label is a whole number."""
-    return re.fullmatch("[0-9]{1,9}", label) is not None
+def class_index(label: str, classes: Sequence[str]) -> int:
+    """Return the class of a label, which is an index or one of the names."""
+    found = [index for index, name in enumerate(classes) if name == label]
+    if len(found) > 1:
+        raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
+    if INDEX.fullmatch(label):
+        index = check_target(int(label), len(classes) or None)
+        if found not in ([], [index]):
+            raise ArgumentError(
+                f"{label} is the index of one class and the name of another (of index {found[0]}): leave classes out "
+                f"to use only indices."
+            )
+        return index
+    if found:
+        return found[0]
+    if near := " or ".join(map(repr, get_close_matches(label, dict.fromkeys(classes)))):
+        raise ArgumentError(f"{label!r} is not a class: did you mean {near}?")
+    known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
+    raise ArgumentError(f"{label!r} is not a class: use {known}.")
 
 
-class ClassNames:
-    """The names of a model's classes, to find an index by; empty if they are not known."""
-
-    def __init__(self, classes: Sequence[str] | None) -> None:
-        self._count = len(classes or ())
-        self._indices: dict[str, list[int]] = {}
-        for index, name in enumerate(classes or ()):
-            self._indices.setdefault(name, []).append(index)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._indices
-
-    def index(self, label: str, where: str) -> int:
-        """Return the class of a label, which is an index or a name; errors begin with `where` it stands."""
-        found = self._indices.get(label, [])
-        with naming(where):
-            if len(found) > 1:
-                raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
-            if not is_index(label):
-                return found[0] if found else self._refuse(label)
-            index = check_target(int(label), self._count or None)
-            if found and found[0] != index:
-                raise ArgumentError(
-                    f"{label} is the index of one class and the name of another (of index {found[0]}): leave classes "
-                    f"out to use only indices."
-                )
-            return index
-
-    def _refuse(self, label: str) -> NoReturn:
-        near = " or ".join(map(repr, get_close_matches(label, self._indices, n=3)))
-        remedy = f"did you mean {near}?" if near else "use the index, or the model's own name."
-        if not self._count:
-            remedy = "use indices, or give classes, the names of the model's classes."
-        raise ArgumentError(f"{label!r} is not a class: {remedy}")
-
-
-def read_labels(path: Path, folder: Path, names: ClassNames) -> dict[str, int]:
+def read_labels(path: Path, folder: Path, classes: Sequence[str]) -> dict[str, int]:
     """Return the class of every file in a CSV file, by its POSIX path relative to `folder`."""
     (_, header), *rows = _read_rows(path) or [(1, [])]
     file_column, label_column = _column(header, FILE_COLUMNS, path), _column(header, LABEL_COLUMNS, path)
+    class_of = cache(partial(class_index, classes=classes))  # labels come again and again
     targets: dict[str, int] = {}
     lines: dict[str, int] = {}
     for line, row in rows:
-        where = f"{path}, line {line}"
-        if len(row) <= max(file_column, label_column):
-            raise ArgumentError(f"{where}: has {len(row)} of {len(header)} columns: complete it, or delete the line.")
-        file = _relative(row[file_column].strip(), folder, where)
-        if file in targets:
-            raise ArgumentError(f"{where}: {file} is already on line {lines[file]}: list every file once.")
-        targets[file] = names.index(row[label_column].strip(), where)
-        lines[file] = line
+        with naming(f"{path}, line {line}"):
+            if len(row) <= max(file_column, label_column):
+                raise ArgumentError(f"has {len(row)} of {len(header)} columns: complete it, or delete the line.")
+            file = _relative(row[file_column].strip(), folder)
+            if file in targets:
+                raise ArgumentError(f"{file} is already on line {lines[file]}: list every file once.")
+            targets[file] = class_of(row[label_column].strip())
+            lines[file] = line
     if not targets:
         raise ArgumentError(f"labels={path} lists no files: give one line per file under the header.")
     return targets
@@ -104,12 +83,12 @@ def _column(header: list[str], names: Sequence[str], path: Path) -> int:
     )
 
 
-def _relative(file: str, folder: Path, where: str) -> str:
+def _relative(file: str, folder: Path) -> str:
     """Return `file` relative to the folder in its only spelling, so that no file can be listed twice."""
     inside = Path(os.path.relpath(os.path.join(folder, file), folder))
     if not file or inside.parts[:1] == ("..",) or not (folder / inside).is_file():
         raise ArgumentError(
-            f"{where}: {file or 'a file without a name'} is not in {folder}: correct the path, which is relative to "
+            f"{file or 'a file without a name'} is not in {folder}: correct the path, which is relative to "
             f"that folder, or delete the line."
         )
     return inside.as_posix()
@@ -153,14 +132,14 @@ def find_photographs(
             ``LOC_synset_mapping.txt`` is found automatically in the folder or above it.
         classes: names of the model's classes.
     """
-    names = ClassNames(classes)
+    classes = classes or ()
     if folder == EMBEDDED:
         if labels is not None or synsets is not None:
             raise ArgumentError("labels and synsets do not apply to the embedded photographs: leave them out.")
         targets: Mapping[str, int | None] = PHOTOGRAPHS
-        _check_count(names, "the embedded photographs")
+        _check_count(classes, "the embedded photographs")
     else:
-        targets = _read_folder(locate(folder), labels, synsets, names)
+        targets = _read_folder(locate(folder), labels, synsets, classes)
     return [Photograph(file, targets[file]) for file in sorted(targets)]
 
 
@@ -183,19 +162,19 @@ def locate(folder: str | Path) -> Path:
 
 
 def _read_folder(
-    folder: Path, labels: str | Path | None, synsets: str | Path | None, names: ClassNames
+    folder: Path, labels: str | Path | None, synsets: str | Path | None, classes: Sequence[str]
 ) -> Mapping[str, int | None]:
     """Return the class of each photograph by file, from the first layout that fits."""
     listed = folder / LABELS if labels is None else Path(labels)
     if labels is not None or listed.is_file():
-        return read_labels(listed, folder, names)
-    order = None if synsets is None else read_synsets(Path(synsets), len(names) if names else CLASSES)
+        return read_labels(listed, folder, classes)
+    order = None if synsets is None else read_synsets(Path(synsets), len(classes) or CLASSES)
     flat = sorted(_images_in(folder, folder.iterdir()))
     classed = [below for below in _folders_in(folder) if next(_images_in(folder, below.rglob("*")), None)]
     if not flat and not classed:
         raise ArgumentError(f"folder={folder} has no images: give one with files of {', '.join(sorted(SUFFIXES))}.")
     if flat and (truth := validation_targets(folder, flat, order)):
-        _check_count(names, str(folder))
+        _check_count(classes, str(folder))
         return truth
     if flat and classed:
         raise ArgumentError(
@@ -204,20 +183,28 @@ def _read_folder(
         )
     if flat:
         return dict.fromkeys(flat)
-    indices = _class_indices(folder, [below.name for below in classed], order, names)
+    indices = _class_indices(folder, [below.name for below in classed], order, classes)
     return {file: indices[below.name] for below in classed for file in _images_in(folder, below.rglob("*"))}
 
 
-def _class_indices(folder: Path, used: list[str], order: Sequence[str] | None, names: ClassNames) -> dict[str, int]:
+def _class_indices(
+    folder: Path, used: list[str], order: Sequence[str] | None, classes: Sequence[str]
+) -> dict[str, int]:
     """Return the class of every subfolder that holds images; empty subfolders count where the order decides."""
     every = [below.name for below in _folders_in(folder)]
-    if all(map(is_index, used)) or all(name in names for name in used):
-        return {name: names.index(name, f"the subfolder {name} of {folder}") for name in used}
-    if all(map(is_wnid, used)):
-        return _wnid_indices(folder, used, [name for name in every if is_wnid(name)], order, names)
-    if len(every) == len(names):
+    if all(map(INDEX.fullmatch, used)) or set(used) <= set(classes):
+        indices = {}
+        for name in used:
+            with naming(f"the subfolder {name} of {folder}"):
+                indices[name] = class_index(name, classes)
+        return indices
+    if all(map(WNID.fullmatch, used)):
+        order = order or _order_of_wnids(folder, list(filter(WNID.fullmatch, every)), len(classes))
+        _check_count(classes, str(folder), len(order))
+        return ranks(order, used, folder)
+    if len(every) == len(classes):
         return ranks(every, used, folder)
-    known = f"the model has {len(names)} classes" if names else "classes is not given"
+    known = f"the model has {len(classes)} classes" if classes else "classes is not given"
     raise ArgumentError(
         f"folder={folder} has {len(every)} subfolders ({', '.join(every[:3])}{', …' if len(every) > 3 else ''}) and "
         f"{known}: give the folder whose subfolders are the classes, name each by its class or index, or give "
@@ -225,27 +212,19 @@ def _class_indices(folder: Path, used: list[str], order: Sequence[str] | None, n
     )
 
 
-def _wnid_indices(
-    folder: Path, used: list[str], every: list[str], order: Sequence[str] | None, names: ClassNames
-) -> dict[str, int]:
-    """Return the class of subfolders named by WordNet ids, of which the folder has `every` one."""
-    if order is None and len(every) < CLASSES and len(names) in (0, CLASSES):
-        order = find_synsets(folder)
-    if order is None and len(every) not in (CLASSES, len(names)):
-        raise ArgumentError(
-            f"folder={folder} has {len(every)} of ImageNet's 1000 classes, so their names ({used[0]}, …) do not tell "
-            f"their indices: give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
-        )
-    _check_count(names, str(folder), len(order or every))
-    return ranks(order or every, used, folder)
+def _order_of_wnids(folder: Path, wnids: list[str], count: int) -> list[str]:
+    """Return the WordNet ids in the order of the model's `count` classes; `wnids` are those of the subfolders."""
+    if len(wnids) < CLASSES and count in (0, CLASSES) and (order := find_synsets(folder)):
+        return order
+    return in_order(wnids, f"folder={folder} has", count)
 
 
-def _check_count(names: ClassNames, whose: str, count: int = CLASSES) -> None:
+def _check_count(classes: Sequence[str], whose: str, count: int = CLASSES) -> None:
     """Refuse class names whose number differs from the number of labelled classes."""
-    if names and len(names) != count:
+    if classes and len(classes) != count:
         raise ArgumentError(
-            f"classes has {len(names)} names and {whose} has labels of {count} classes: use a model of those classes, "
-            f"or give labels=FILE.csv in the model's own."
+            f"classes has {len(classes)} names and {whose} has labels of {count} classes: use a model of those "
+            f"classes, or give labels=FILE.csv in the model's own."
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +22,15 @@ SOLUTION = "LOC_val_solution.csv"
 GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
 LEVELS_UP = 4  # from the photographs in ILSVRC/Data/CLS-LOC/val up to Kaggle's lists, which lie beside ILSVRC/
+WNID = re.compile("n[0-9]{8}")  # a WordNet id, such as n01440764
+PHOTOGRAPH = re.compile(r"ILSVRC2012_val_([0-9]{8})\.jpe?g", re.IGNORECASE)  # of the validation set, with its number
 DEVKITS = (".", "data", "ILSVRC2012_devkit_t12/data")
-
-
-def is_wnid(name: str) -> bool:
-    """Return True if `name` is a WordNet id such as n01440764."""
-    return re.fullmatch("n[0-9]{8}", name) is not None
 
 
 def read_synsets(path: Path, count: int = CLASSES) -> list[str]:
     """Return the WNIDs at the beginning of the `count` lines of a text file."""
     wnids = [line.replace("\t", " ").partition(" ")[0] for line in _read(path).splitlines()]
-    if strange := [(line, wnid) for line, wnid in enumerate(wnids, 1) if not is_wnid(wnid)]:
+    if strange := [(line, wnid) for line, wnid in enumerate(wnids, 1) if not WNID.fullmatch(wnid)]:
         line, wnid = strange[0]
         raise ArgumentError(
             f"synsets={path}, line {line}: begins with {wnid!r}, which is not a WordNet id such as n01440764: give a "
@@ -49,8 +46,7 @@ def read_synsets(path: Path, count: int = CLASSES) -> list[str]:
 
 def find_synsets(folder: Path) -> list[str] | None:
     """Return the WNIDs in class order from Kaggle's list in the folder or above it, or None."""
-    path = _find_above(folder, SYNSETS)
-    return None if path is None else read_synsets(path)
+    return read_synsets(path) if (path := _find_above(folder, SYNSETS)) else None
 
 
 def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] | None) -> dict[str, int] | None:
@@ -59,7 +55,7 @@ def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] 
     None means that the files are other photographs, or, with a warning, that no list of their classes is found.
     `order` is the WNIDs in the model's order; by default they are sorted.
     """
-    numbers = {file: int(found[1]) for file in files if (found := _validation_name(file))}
+    numbers = {file: int(found[1]) for file in files if (found := PHOTOGRAPH.fullmatch(file))}
     if not numbers:
         return None
     solution = _find_above(folder, SOLUTION)
@@ -76,7 +72,7 @@ def validation_targets(folder: Path, files: Sequence[str], order: Sequence[str] 
         raise ArgumentError(f"{others[0]} in {folder} is not a validation photograph of ImageNet: move it elsewhere.")
     if source == solution:
         wnids = _read_solution(source)
-        order = order or find_synsets(folder) or _all_classes(wnids.values(), source)
+        order = order or find_synsets(folder) or in_order(set(wnids.values()), f"{source} names")
     else:
         by_id = _read_meta(source.with_name(META))
         wnids = _read_ground_truth(source, by_id)
@@ -95,15 +91,14 @@ def ranks(order: Sequence[str], used: Iterable[str], source: Path) -> dict[str, 
     return found
 
 
-def _all_classes(wnids: Iterable[str], source: Path) -> list[str]:
-    """Return the 1000 WNIDs, sorted, from a list of labels that has them all."""
-    order = sorted(set(wnids))
-    if len(order) != CLASSES:
+def in_order(wnids: Collection[str], subject: str, count: int = CLASSES) -> list[str]:
+    """Return the WNIDs of all 1000 classes, or of a model's `count`, sorted; refuse others, which `subject` has."""
+    if len(wnids) not in (CLASSES, count):
         raise ArgumentError(
-            f"{source} names {len(order)} of ImageNet's 1000 classes, too few to tell their indices: complete it, or "
-            f"give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
+            f"{subject} {len(wnids)} of ImageNet's 1000 classes ({min(wnids)}, …), too few to tell their indices: "
+            f"complete them, or give synsets=FILE, with the 1000 WordNet ids in order, such as Kaggle's {SYNSETS}."
         )
-    return order
+    return sorted(wnids)
 
 
 def _read_solution(path: Path) -> dict[int, str]:
@@ -111,9 +106,9 @@ def _read_solution(path: Path) -> dict[int, str]:
     wnids = {}
     rows = csv.DictReader(_read(path).splitlines())
     for row in rows:
-        found = _validation_name(f"{row.get('ImageId')}.JPEG")
+        found = PHOTOGRAPH.fullmatch(f"{row.get('ImageId')}.JPEG")
         words = (row.get("PredictionString") or "").split()
-        if not found or not words or not is_wnid(words[0]):
+        if not found or not words or not WNID.fullmatch(words[0]):
             raise ArgumentError(
                 f"{path}, line {rows.line_num} is not like ILSVRC2012_val_00048981,n03995372 85 1 499 272: download "
                 f"the file again."
@@ -122,20 +117,19 @@ def _read_solution(path: Path) -> dict[int, str]:
     return wnids
 
 
-def _read_ground_truth(path: Path, by_id: Mapping[int, str]) -> dict[int, str]:
+def _read_ground_truth(path: Path, by_id: Mapping[str, str]) -> dict[int, str]:
     """Return WNIDs by number of photograph, from a list whose line i is the ILSVRC2012_ID of photograph i."""
-    known = {str(identity): wnid for identity, wnid in by_id.items()}
     lines = {number: line.strip() for number, line in enumerate(_read(path).splitlines(), 1)}
     for number, identity in lines.items():
-        if identity not in known:
+        if identity not in by_id:
             raise ArgumentError(
                 f"{path}, line {number}: {identity!r} is not an ILSVRC2012_ID of {META}, 1 to {CLASSES}: unpack the "
                 f"devkit again."
             )
-    return {number: known[identity] for number, identity in lines.items()}
+    return {number: by_id[identity] for number, identity in lines.items()}
 
 
-def _read_meta(path: Path) -> dict[int, str]:
+def _read_meta(path: Path) -> dict[str, str]:
     """Return WNIDs by ILSVRC2012_ID, only of the leaves: higher ids are of classes that contain others."""
     from scipy.io import loadmat
 
@@ -146,14 +140,10 @@ def _read_meta(path: Path) -> dict[int, str]:
         wnids = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
     except Exception as error:  # SciPy raises errors of any type for other files
         raise ArgumentError(f"{path} cannot be read ({error}): unpack the devkit again.") from error
-    leaves = {identity: wnid for identity, wnid in wnids.items() if 1 <= identity <= CLASSES}
-    if len(set(leaves.values())) != CLASSES or not all(map(is_wnid, leaves.values())):
+    leaves = {str(identity): wnid for identity, wnid in wnids.items() if 1 <= identity <= CLASSES}
+    if len(set(leaves.values())) != CLASSES or not all(map(WNID.fullmatch, leaves.values())):
         raise ArgumentError(f"{path} has {len(leaves)} classes instead of {CLASSES}: unpack the devkit again.")
     return leaves
-
-
-def _validation_name(file: str) -> re.Match[str] | None:
-    return re.fullmatch(r"ILSVRC2012_val_([0-9]{8})\.jpe?g", file, re.IGNORECASE)
 
 
 def _find_above(folder: Path, name: str) -> Path | None:

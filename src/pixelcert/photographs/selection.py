@@ -76,26 +76,24 @@ class Seats:
     def __init__(self, grids: int, m: int) -> None:
         self._size = m * m
         self._grids: list[dict[int, int]] = [{} for _ in range(grids)]  # photograph by class, in order of arrival
-        self._open = list(self._grids)
-        self._targets: dict[int, int] = {}  # class by photograph
+        self._targets: list[int] = []  # classes of all photographs so far
 
     @property
     def full(self) -> bool:
         """True once every grid is complete."""
-        return not self._open
+        return all(len(grid) == self._size for grid in self._grids)
 
     @property
     def classes(self) -> int:
         """The number of distinct classes so far."""
-        return len(set(self._targets.values()))
+        return len(set(self._targets))
 
-    def add(self, photograph: int, target: int) -> None:
-        """Give a photograph of class `target`, known by its number, a cell if a grid lacks its class."""
-        self._targets[photograph] = target
-        for grid in self._open:
-            if target not in grid:
-                grid[target] = photograph
-                self._open = [grid for grid in self._open if len(grid) < self._size]
+    def add(self, target: int) -> None:
+        """Give the next photograph, which is of class `target`, a cell if a grid lacks its class."""
+        self._targets.append(target)
+        for grid in self._grids:
+            if target not in grid and len(grid) < self._size:
+                grid[target] = len(self._targets) - 1
                 return
 
     def fill(self, shuffles: np.random.PCG64) -> None:
@@ -104,15 +102,13 @@ class Seats:
         There must be at least as many classes as a grid has cells.
         """
         deck: list[int] = []
-        everyone = list(self._targets)
-        for grid in self._open:
+        for grid in self._grids:
             while len(grid) < self._size:
                 if all(self._targets[photograph] in grid for photograph in deck):
-                    deck = [everyone[index] for index in shuffled(shuffles, len(everyone))]
+                    deck = shuffled(shuffles, len(self._targets))
                 photograph = next(one for one in deck if self._targets[one] not in grid)
                 deck.remove(photograph)
                 grid[self._targets[photograph]] = photograph
-        self._open = []
 
     def cells(self) -> list[tuple[int, ...]]:
         """Return the numbers of every grid's photographs, in the order in which they came."""
