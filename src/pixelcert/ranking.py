@@ -79,17 +79,14 @@ class Ranking:
         return torch.stack([torch.stack(ones), torch.stack(zeros)])
 
 
-def count_votes(
-    maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank"
-) -> tuple[Tensor, Tensor]:
-    """Count the votes of a batch of `maps` (B, N): ones and zeros, each (levels, N) int32.
+def count_votes(maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank") -> Tensor:
+    """Count the votes of a batch of `maps` (B, N): ones and zeros, (2, levels, N) int32.
 
     >>> ones, zeros = count_votes(torch.tensor([[3.0, 1.0, 2.0, 0.0]]), levels=(25,))
     >>> ones.tolist(), zeros.tolist()
     ([[1, 0, 1, 0]], [[0, 1, 0, 1]])
     """
-    ones, zeros = Ranking.of(maps, levels, sign, rule).count()
-    return ones, zeros
+    return Ranking.of(maps, levels, sign, rule).count()
 
 
 def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:
