@@ -109,12 +109,12 @@ def check_target(target: Any, classes: int | None) -> int:
     """Return a class index as an int; refuse anything that is none of so many classes, if their number is known."""
     try:
         number = int(target)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor with several values
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with several values
+        number = -1
+    if isinstance(target, bool) or number < 0 or number != target:
         raise ArgumentError(
             f"target={target!r} is not a class index: use a whole number from 0; model.class_index(name) finds it."
-        ) from error
-    if isinstance(target, bool) or number != target or number < 0:
-        raise ArgumentError(f"target={target!r} is not a class index: use a whole number from 0.")
+        )
     if classes is not None and number >= classes:
         raise ArgumentError(f"target={number} is out of range: the model has classes 0 to {classes - 1}.")
     return number

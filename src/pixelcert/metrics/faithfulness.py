@@ -61,7 +61,7 @@ def deletion_curve(
     """
     known = as_model(model)
     pixels = check_image(image, known.channels).float()
-    steps = _check_masks(masks, pixels.shape[1], pixels.shape[2])
+    steps = _check_masks(masks, *pixels.shape[1:])
     fill = check_share("fill", fill, example=0)
     device = known.device or pixels.device
     with torch.inference_mode():

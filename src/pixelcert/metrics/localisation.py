@@ -41,9 +41,8 @@ def cell_mask(height: int, width: int, m: int, cell: int) -> NDArray[np.bool_]:
             f"multiples of {m}."
         )
     row, column = divmod(check_whole("cell", cell, 0, m * m - 1, example=0), m)
-    tall, wide = height // m, width // m
     mask = np.zeros((height, width), dtype=np.bool_)
-    mask[row * tall : (row + 1) * tall, column * wide : (column + 1) * wide] = True
+    mask.reshape(m, height // m, m, width // m)[row, :, column] = True
     return mask
 
 
@@ -61,8 +60,7 @@ def grid_pg(attribution: ArrayLike, m: int, cell: int) -> float:
         raise ArgumentError(f"attribution has shape {values.shape}: give one map as (H, W).")
     if broken := int((~np.isfinite(values)).sum()):
         raise ArgumentError(f"attribution has {broken} values that are NaN or infinite: repair or leave out this map.")
-    height, width = values.shape
-    mask = cell_mask(height, width, m, cell)
+    mask = cell_mask(*values.shape, m, cell)
     positive = values.clip(min=0)
     positive /= positive.max() or 1.0  # the scale cancels, and sums of huge values stay finite
     return _ratio(float(positive[mask].sum()), float(positive[~mask].sum()), math.nan)
@@ -115,8 +113,7 @@ def random_baseline(m: int) -> float:
 def _count(labels: ArrayLike, label: int, m: int, cell: int) -> tuple[int, int]:
     """Count the pixels with one label in the cell and out of it."""
     labels = check_labels(labels)
-    height, width = labels.shape
-    found, mask = labels == label, cell_mask(height, width, m, cell)
+    found, mask = labels == label, cell_mask(*labels.shape, m, cell)
     return int((found & mask).sum()), int((found & ~mask).sum())
 
 
@@ -161,9 +158,5 @@ def agg_att(maps: ArrayLike, scores: ArrayLike, edges: Sequence[float] = EDGES) 
         raise ArgumentError(
             f"maps has shape {stack.shape} and scores {values.shape}: give maps (n, H, W) and one score each (n,)."
         )
-    bins = agg_att_bins(values, edges)
-    means = np.full((len(bins), *stack.shape[1:]), np.nan)
-    for mean, index in zip(means, bins, strict=True):
-        if len(index):
-            mean[:] = stack[index].mean(axis=0, dtype=np.float64)
-    return means
+    empty, bins = np.full(stack.shape[1:], np.nan), agg_att_bins(values, edges)
+    return np.stack([stack[index].mean(axis=0, dtype=np.float64) if len(index) else empty for index in bins])
