@@ -159,12 +159,10 @@ class Certificate:
         return plotted(lambda: certificate_panel(self), path)
 
 
-def certify_votes(
-    votes: Votes, criterion: Criterion | None = None, levels: float | Sequence[float] | None = None
-) -> Certificate:
+def certify_votes(votes: Votes, criterion: Criterion, levels: float | Sequence[float] | None = None) -> Certificate:
     """Return the certificate that `votes` support; see `pixelcert.statistics` for the corrections."""
     votes.require_complete()
-    criterion = (criterion or Criterion()).for_plan(votes.plan)
+    criterion = criterion.for_plan(votes.plan)
     on_pixels, on_prediction = _share_alpha(votes, criterion)
     chosen = sorted(votes.plan.levels if levels is None else check_levels(levels), reverse=True)
     counts = {level: _testable_counts(votes, level, criterion) for level in chosen}
@@ -176,12 +174,11 @@ def certify_votes(
         np.copyto(overlay, level, where=counts[level][0] >= overlay_claim.votes_needed)
     overlay.setflags(write=False)
     prediction = None if criterion.correction == "reference" else _certify_prediction(votes, on_prediction)
-    frozen = MappingProxyType(labels), MappingProxyType(claims)
-    certificate = Certificate(votes, criterion, *frozen, overlay, overlay_claim, prediction)
-    if certificate.radius == 0:
+    if votes.radius_at(criterion.tau) == 0:
         message = f"tau={criterion.tau} certifies a radius of 0, which promises nothing: raise tau."
         warnings.warn(message, PixelcertWarning, stacklevel=3)
-    return certificate
+    frozen = MappingProxyType(labels), MappingProxyType(claims)
+    return Certificate(votes, criterion, *frozen, overlay, overlay_claim, prediction)
 
 
 def certify_or_abstain(votes: Votes, criterion: Criterion) -> Certificate | None:

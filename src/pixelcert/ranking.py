@@ -26,8 +26,6 @@ from .basics.machine import can_run_triton
 from .basics.messages import ArgumentError
 from .plan import Plan, Rule, Sign
 
-_FEW = 8  # up to so many levels a partition is faster than a sort
-
 
 def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
     """Return the size of the top `level` percent of so many pixels, in exact arithmetic.
@@ -122,7 +120,7 @@ def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tens
         plain = values.masked_fill(values.isnan(), torch.nan)  # some GPUs put a NaN with a sign last
         return plain.sort(dim=1, descending=True).values
     array, last = values.numpy(), values.shape[1] - 1  # NumPy is faster: torch carries the indices along
-    if len(sizes) > _FEW or bool(nans.any()):
+    if len(sizes) > 8 or bool(nans.any()):  # for a few levels a partition is faster than a sort
         return torch.from_numpy(np.sort(array, axis=1)).flip(1)
     places = sorted({max(0, last - place) for size in sizes for place in (size - 1, size)})
     return torch.from_numpy(np.partition(array, places, axis=1)).flip(1)

@@ -60,7 +60,7 @@ def grid_pg(attribution: ArrayLike, m: int, cell: int) -> float:
         raise ArgumentError(f"attribution has shape {values.shape}: give one map as (H, W).")
     if broken := int((~np.isfinite(values)).sum()):
         raise ArgumentError(f"attribution has {broken} values that are NaN or infinite: repair or leave out this map.")
-    mask = cell_mask(*values.shape, m, cell)
+    mask = cell_mask(*values.shape, m=m, cell=cell)
     positive = values.clip(min=0)
     positive /= positive.max() or 1.0  # the scale cancels, and sums of huge values stay finite
     return _ratio(float(positive[mask].sum()), float(positive[~mask].sum()), math.nan)
@@ -113,7 +113,7 @@ def random_baseline(m: int) -> float:
 def _count(labels: ArrayLike, label: int, m: int, cell: int) -> tuple[int, int]:
     """Count the pixels with one label in the cell and out of it."""
     labels = check_labels(labels)
-    found, mask = labels == label, cell_mask(*labels.shape, m, cell)
+    found, mask = labels == label, cell_mask(*labels.shape, m=m, cell=cell)
     return int((found & mask).sum()), int((found & ~mask).sum())
 
 
