@@ -62,15 +62,9 @@ class Plan:
         n = check_whole("n", self.n, 1, 2**31 - 1, example=N)
         check_choice("sign", self.sign, Sign)
         check_choice("rule", self.rule, Rule)
-        plain = {
-            "sigma": sigma,
-            "n": n,
-            "levels": check_levels(self.levels),
-            "seed": check_seed(self.seed),
-            "guess": check_whole("guess", self.guess, 0, n, example=0),
-        }
-        for name, value in plain.items():
-            object.__setattr__(self, name, value)
+        levels, seed = check_levels(self.levels), check_seed(self.seed)
+        guess = check_whole("guess", self.guess, 0, n, example=0)
+        vars(self).update(sigma=sigma, n=n, levels=levels, seed=seed, guess=guess)  # assignment is frozen
 
     @classmethod
     def make(cls, *, preset: Preset = "default", sign: Sign | None = None, **drawn: Any) -> Plan:

@@ -57,12 +57,24 @@ class Ranking:
 
     @classmethod
     def of(cls, maps: Tensor, levels: Sequence[float], sign: Sign, rule: Rule) -> Ranking:
-        """Sort maps (B, N) and find the bounds of each level."""
+        """Sort maps (B, N) and find the bounds of each level.
+
+        Values above the first bound are in the top set even if every NaN ranks first. Values below the second are
+        outside even if every NaN ranks last.
+        """
         if sign != "signed":
             maps = maps.abs() if sign == "absolute" else maps.clamp_min(0)
         values = maps.contiguous()
-        sizes = [ones_at(level, values.shape[1], rule) for level in levels]
-        return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
+        sizes = tuple(ones_at(level, values.shape[1], rule) for level in levels)
+        nans = values.isnan().sum(dim=1, keepdim=True)
+        descending = _sort_descending(values, sizes, nans)
+        first_outside = _on_device(sizes, values.device).expand(len(values), -1)  # places from 0
+        above = _values_at(descending, first_outside, past_end=-torch.inf)
+        if rule == "rank":
+            below = _values_at(descending, nans + first_outside - 1, past_end=-torch.inf)
+        else:
+            below = _values_at(descending, nans + first_outside, past_end=torch.nan)
+        return cls(values, above, below, ties_below=rule == "percentile")
 
     def count(self, slots: slice = slice(None)) -> Tensor:
         """Sum the votes of all maps, or of some: ones and zeros, (2, levels, N) int32."""
@@ -85,21 +97,6 @@ def count_votes(maps: Tensor, levels: Sequence[float], sign: Sign = "signed", ru
     ([[1, 0, 1, 0]], [[0, 1, 0, 1]])
     """
     return Ranking.of(maps, levels, sign, rule).count()
-
-
-def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return two bounds (B, sizes) for each row of `values` (B, N) and each size of the top set.
-
-    Values above the first are in the top set even if every NaN ranks first. Values below the second are outside even
-    if every NaN ranks last.
-    """
-    nans = values.isnan().sum(dim=1, keepdim=True)
-    descending = _sort_descending(values, sizes, nans)
-    first_outside = _on_device(tuple(sizes), values.device).expand(len(values), -1)  # places from 0
-    above = _values_at(descending, first_outside, past_end=-torch.inf)
-    if rule == "rank":
-        return above, _values_at(descending, nans + first_outside - 1, past_end=-torch.inf)
-    return above, _values_at(descending, nans + first_outside, past_end=torch.nan)
 
 
 def _values_at(descending: Tensor, places: Tensor, past_end: float) -> Tensor:

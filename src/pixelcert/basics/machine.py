@@ -73,10 +73,9 @@ def _switches() -> tuple[tuple[Any, str], tuple[Any, str]]:
     return _switch(cudnn, getattr(cudnn, "conv", None)), _switch(products, products)
 
 
-def tf32_allowed() -> tuple[bool, bool]:
+def tf32_allowed() -> tuple[bool, ...]:
     """Return True or False for convolutions, and for matrix products."""
-    convolutions, products = (getattr(*switch) in (True, "tf32") for switch in _switches())
-    return convolutions, products
+    return tuple(getattr(*switch) in (True, "tf32") for switch in _switches())
 
 
 @contextmanager
