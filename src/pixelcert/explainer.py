@@ -143,22 +143,22 @@ class Explainer:
 Explains = Explainer | Callable[[Tensor, Tensor], Any]  # what `sample` takes
 
 
+_TOLD: dict[str, type] = {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
+
+
 class BlackBox(Explainer):
     """A plain callable ``(images, targets) → maps`` as an explainer, known by its name only.
 
     An object may have a method `explain` instead, and tell of itself in attributes named as an explainer's.
     """
 
-    _TOLD: Mapping[str, type] = MappingProxyType(
-        {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
-    )
     params: Mapping[str, Any] = MappingProxyType({})
     passes: int = 1
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = getattr(call, "explain", call)
         self.name = str(getattr(call, "__qualname__", type(call).__qualname__))
-        for attribute, kind in self._TOLD.items():
+        for attribute, kind in _TOLD.items():
             if isinstance(told := getattr(call, attribute, None), kind):
                 setattr(self, attribute, told)
         if all(hasattr(told := getattr(call, "model", None), part) for part in _MODEL):

@@ -240,8 +240,7 @@ def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
 
 def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:
     """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
-    needed = fewest_samples(plan, criterion, pixels)
-    if needed is None:
+    if (needed := fewest_samples(plan, criterion, pixels)) is None:
         return
     alpha, correction = criterion.alpha, criterion.correction_for(plan)
     best = largest_tau(tested_samples(plan, criterion), alpha, pixels, correction)

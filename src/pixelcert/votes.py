@@ -242,10 +242,11 @@ class Votes:
     def load(cls, path: str | Path) -> Votes:
         """Read what `save` wrote."""
         header, arrays = read_arrays(path, KIND, VERSION)
-        counts = {name: array.astype(np.uint8 if name == "photo" else np.int32) for name, array in arrays.items()}
+        counts: dict[str, Any] = {name: array.astype(np.int32) for name, array in arrays.items() if name != "photo"}
         try:
             known = {field.name for field in fields(Provenance)}
             provenance = Provenance(**{name: value for name, value in header["provenance"].items() if name in known})
-            return cls(Plan(**header["plan"]), provenance, header["channels"], header["counted"], **counts)
+            shown = arrays.get("photo")
+            return cls(Plan(**header["plan"]), provenance, header["channels"], header["counted"], **counts, photo=shown)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
