@@ -61,8 +61,8 @@ class Provenance:
     @property
     def title(self) -> str:
         """Name the explainer in words: method, layer and model, as far as they are known."""
-        layer = f"at {self.layer}" if self.layer else ""
-        return " ".join(part for part in (self.method, layer, f"of {self.model}" if self.model else "") if part)
+        parts = (self.method, self.layer and f"at {self.layer}", self.model and f"of {self.model}")
+        return " ".join(filter(None, parts))
 
     @property
     def target_name(self) -> str:

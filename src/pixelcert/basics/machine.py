@@ -17,8 +17,8 @@ from .messages import ArgumentError
 
 def images_per_batch(device: torch.device, values: int) -> int:
     """Return how many inputs of so many values each fill the device in one batch."""
-    full = 16 if device.type == "cpu" else 256  # of 224 × 224 × 3: a CPU's cache holds few, a GPU is filled by many
-    return max(1, full * 3 * 224 * 224 // values)
+    # Of 224 × 224 × 3, a CPU's cache holds few, and a GPU is filled by many.
+    return max(1, (16 if device.type == "cpu" else 256) * 3 * 224 * 224 // values)
 
 
 def out_of_memory(error: BaseException) -> bool:
