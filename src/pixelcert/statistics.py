@@ -160,8 +160,7 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
-    radii = _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))
-    return np.concatenate(([0.0], radii))
+    return np.concatenate(([0.0], _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))))
 
 
 def unanimous_radius(n: int, sigma: float, alpha: float, pixels: int) -> float:
