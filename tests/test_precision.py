@@ -245,13 +245,13 @@ def machine(monkeypatch) -> Iterator[Callable[..., None]]:
     """A machine that has just these programs and packages."""
 
     def has(*programs: str, packages: tuple[str, ...] = (), environment: dict[str, str] | None = None) -> None:
-        compilers._missing.cache_clear()
+        compilers.missing_for_compiling.cache_clear()
         monkeypatch.setattr(compilers.shutil, "which", lambda name: f"/bin/{name}" if name in programs else None)
         monkeypatch.setattr(compilers, "find_spec", lambda name: object() if name in packages else None)
         monkeypatch.setattr(compilers.os, "environ", environment or {})
 
     yield has
-    compilers._missing.cache_clear()
+    compilers.missing_for_compiling.cache_clear()
 
 
 def test_a_compiler_is_looked_for_under_its_usual_names_and_in_the_environment(machine):

@@ -123,7 +123,7 @@ def test_counts_of_some_rows_are_those_of_these_maps_alone(rows, sign, rule):
     counted = Ranking.of(maps, (50, 10, 5), sign, rule).count(rows)
     expected = count_votes(maps[rows], (50, 10, 5), sign, rule)
     assert counted.dtype == torch.int32
-    assert torch.equal(counted, torch.stack(expected))
+    assert torch.equal(counted, expected)
 
 
 def test_counts_may_be_asked_for_again_and_leave_the_maps_as_they_are():

@@ -40,13 +40,6 @@ class Prediction(NamedTuple):
     certified: bool
 
 
-class Thresholds(NamedTuple):
-    """The votes that certify at one τ, known before any vote is looked at."""
-
-    steps: list[tuple[int, int]]  # (votes needed, the most open pixels for which they are enough), fewest first
-    prediction: int | None  # votes that certify the class; None where it is not tested
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
     """Labels with a guarantee. With probability at least 1 - `alpha` over the noise, the following is true.
@@ -166,35 +159,26 @@ class Certificate:
         return plotted(lambda: certificate_panel(self), path)
 
 
-def certify_votes(
-    votes: Votes, criterion: Criterion | None = None, levels: float | Sequence[float] | None = None
-) -> Certificate:
+def certify_votes(votes: Votes, criterion: Criterion, levels: float | Sequence[float] | None = None) -> Certificate:
     """Return the certificate that `votes` support; see `pixelcert.statistics` for the corrections."""
     votes.require_complete()
-    criterion = (criterion or Criterion()).for_plan(votes.plan)
-    statistics.check_feasible(votes.plan, criterion, votes.pixels)
-    alpha_prediction = _alpha_of_prediction(votes, criterion)
-    on_pixels = replace(criterion, alpha=criterion.alpha - alpha_prediction)
-
+    criterion = criterion.for_plan(votes.plan)
+    on_pixels, on_prediction = _share_alpha(votes, criterion)
     chosen = sorted(votes.plan.levels if levels is None else check_levels(levels), reverse=True)
     counts = {level: _testable_counts(votes, level, criterion) for level in chosen}
     claims = {level: _claim(votes, *counts[level], on_pixels) for level in chosen}
     labels = {level: _label(*counts[level], claims[level].votes_needed) for level in chosen}
-    stepwise = criterion.correction in ("holm", "bonferroni")
-    overlay_claim = _overlay_claim(votes, on_pixels) if stepwise else claims[chosen[0]]
+    overlay_claim = _overlay_claim(votes, on_pixels, claims[chosen[0]])
     overlay = np.zeros(votes.size, dtype=np.float32)
     for level in chosen:  # smaller levels come later and win
         np.copyto(overlay, level, where=counts[level][0] >= overlay_claim.votes_needed)
     overlay.setflags(write=False)
-    reference = criterion.correction == "reference"
-    prediction = None if reference else _certify_prediction(votes, criterion.tau, alpha_prediction)
-
-    frozen_labels, frozen_claims = MappingProxyType(labels), MappingProxyType(claims)
-    certificate = Certificate(votes, criterion, frozen_labels, frozen_claims, overlay, overlay_claim, prediction)
-    if certificate.radius == 0:
+    prediction = None if criterion.correction == "reference" else _certify_prediction(votes, on_prediction)
+    if votes.radius_at(criterion.tau) == 0:
         message = f"tau={criterion.tau} certifies a radius of 0, which promises nothing: raise tau."
         warnings.warn(message, PixelcertWarning, stacklevel=3)
-    return certificate
+    frozen = MappingProxyType(labels), MappingProxyType(claims)
+    return Certificate(votes, criterion, *frozen, overlay, overlay_claim, prediction)
 
 
 def certify_or_abstain(votes: Votes, criterion: Criterion) -> Certificate | None:
@@ -226,17 +210,15 @@ def promise_in_words(votes: Votes, criterion: Criterion, radius: str) -> str:
     )
 
 
-def thresholds(votes: Votes, criterion: Criterion) -> Thresholds:
-    """Return the votes by which `certify_votes` would label: they depend on plan and size, not on the counts."""
-    correction = criterion.correction_for(votes.plan)
-    statistics.check_feasible(votes.plan, criterion, votes.pixels)
-    alpha_prediction = _alpha_of_prediction(votes, criterion)
-    tested, alpha = statistics.tested_samples(votes.plan, criterion), criterion.alpha - alpha_prediction
-    certifying = statistics.prediction_votes_needed(votes.plan.n, criterion.tau, alpha_prediction)
-    return Thresholds(
-        statistics.steps(tested, criterion.tau, alpha, votes.pixels, correction),
-        certifying if alpha_prediction > 0 else None,
-    )
+def thresholds(votes: Votes, criterion: Criterion) -> tuple[list[tuple[int, int]], int | None]:
+    """Return the votes by which `certify_votes` would label: they depend on plan and size, not on the counts.
+
+    First the steps of `statistics.steps`; then the votes that certify the class, or None where it is not tested.
+    """
+    on_pixels, on_prediction = _share_alpha(votes, criterion)
+    tested, correction = statistics.tested_samples(votes.plan, criterion), criterion.correction_for(votes.plan)
+    steps = statistics.steps(tested, criterion.tau, on_pixels.alpha, votes.pixels, correction)
+    return steps, on_prediction and on_prediction.votes_needed
 
 
 def _testable_counts(votes: Votes, level: float, criterion: Criterion) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -251,55 +233,51 @@ def _testable_counts(votes: Votes, level: float, criterion: Criterion) -> tuple[
 
 
 def _claim(votes: Votes, ones: NDArray[np.int32], zeros: NDArray[np.int32], criterion: Criterion) -> Claim:
-    n, pixels, tau, alpha = (
-        statistics.tested_samples(votes.plan, criterion),
-        votes.pixels,
-        criterion.tau,
-        criterion.alpha,
-    )
-    correction = criterion.correction_for(votes.plan)
+    n, correction = statistics.tested_samples(votes.plan, criterion), criterion.correction_for(votes.plan)
     if correction == "holm":
-        k = statistics.step_down(np.maximum(ones, zeros), n, tau, alpha)
+        k = statistics.step_down(np.maximum(ones, zeros), n, criterion.tau, criterion.alpha)
     else:
-        k = statistics.votes_needed(n, tau, alpha, pixels, correction)
+        k = statistics.votes_needed(n, criterion.tau, criterion.alpha, votes.pixels, correction)
     assert k is not None, "infeasible tests were refused"
-    return Claim(alpha, {"joint": 2 * pixels, "none": 1}.get(correction, pixels), k)
+    return Claim(criterion.alpha, statistics.hypotheses_of(correction, votes.pixels), k)
 
 
-def _overlay_claim(votes: Votes, criterion: Criterion) -> Claim:
-    """Return the claim of 1 at all levels together, which has a threshold of its own."""
+def _overlay_claim(votes: Votes, criterion: Criterion, of_level: Claim) -> Claim:
+    """Return the claim of 1 at all levels together. It has a threshold of its own where α is for a single level."""
+    if criterion.correction not in ("holm", "bonferroni"):
+        return of_level
     k = statistics.overlay_votes_needed(votes.plan.n, criterion.tau, criterion.alpha, votes.pixels)
     assert k is not None, "it is no larger than that of a level, which is feasible"
     return Claim(criterion.alpha, votes.pixels, k)
 
 
 def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray[np.int8]:
-    one, zero = ones >= k, zeros >= k
-    labels: NDArray[np.int8] = one.view(np.int8) + ABSTAIN * (~(one | zero)).view(np.int8)
+    labels = np.where(ones >= k, np.int8(1), np.where(zeros >= k, np.int8(0), np.int8(ABSTAIN)))
     labels.setflags(write=False)
     return labels
 
 
-def _alpha_of_prediction(votes: Votes, criterion: Criterion) -> float:
-    """Return the part of α that the prediction takes, as one more hypothesis beside the pixels.
+def _share_alpha(votes: Votes, criterion: Criterion) -> tuple[Criterion, Claim | None]:
+    """Return the criterion with the pixels' part of α, and the prediction's claim: one more hypothesis beside them.
 
-    Nothing if it cannot be certified, or if the pixels could not be any more: at the fewest samples that do.
+    There is no such claim if no votes could prove it, or if the pixels could not be certified any more: at the fewest
+    samples that do.
     """
-    tau, correction = criterion.tau, criterion.correction_for(votes.plan)
+    plan, tau, correction = votes.plan, criterion.tau, criterion.correction_for(votes.plan)
+    statistics.check_feasible(plan, criterion, votes.pixels)
     if votes.predictions is None or correction == "reference":
-        return 0.0
+        return criterion, None
     own = criterion.alpha / (votes.pixels + 1)
-    possible = statistics.prediction_votes_needed(votes.plan.n, tau, own)
-    leaves_enough = statistics.votes_needed(votes.plan.n, tau, criterion.alpha - own, votes.pixels, correction)
-    return own if possible and leaves_enough else 0.0
+    k = statistics.prediction_votes_needed(plan.n, tau, own)
+    rest = replace(criterion, alpha=criterion.alpha - own)
+    if k is None or statistics.votes_needed(plan.n, tau, rest.alpha, votes.pixels, correction) is None:
+        return criterion, None
+    return rest, Claim(own, hypotheses=1, votes_needed=k)
 
 
-def _certify_prediction(votes: Votes, tau: float, alpha: float) -> Prediction | None:
+def _certify_prediction(votes: Votes, claim: Claim | None) -> Prediction | None:
     if votes.predictions is None:
         return None
     answer = int(votes.predictions.argmax())
     count = int(votes.predictions[answer])
-    k = statistics.prediction_votes_needed(votes.plan.n, tau, alpha) if alpha > 0 else None
-    if k is None:
-        return Prediction(answer, count, None, False)
-    return Prediction(answer, count, Claim(alpha, 1, k), count >= k)
+    return Prediction(answer, count, claim, certified=claim is not None and count >= claim.votes_needed)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,12 +19,13 @@ from torch.nn import functional as F
 
 from .basics.messages import ArgumentError, ExplainerError, check_choice, check_logits, check_whole
 
+if TYPE_CHECKING:
+    from .models.classifier import Classifier
+
 Precision = Literal["auto", "float32", "tf32", "bfloat16"]
 Compile = bool | Literal["auto"]
 
 Surrogate = Callable[[Tensor], Tensor]  # images (B, C, H, W) → maps (B, H, W) that can be differentiated
-
-_FEW = 4  # channels, as an image has
 
 
 class Explanation(NamedTuple):
@@ -45,49 +46,34 @@ class Tuning:
     precision: str = "auto"  # a Precision; once settled, also what a black box computes in
     compile: Compile = "auto"
 
-    def check(self) -> Tuning:
+    def check(self) -> None:
         """Refuse what no explainer can be asked for."""
         check_choice("precision", self.precision, Precision)
         if self.compile not in (True, False, "auto"):
             raise ArgumentError(f'compile={self.compile!r} is not known: use True, False or "auto".')
         if self.batch_size is not None:
             check_whole("batch_size", self.batch_size, 1, example=16)
-        return self
-
-
-class Model(Protocol):
-    """The parts of a model that sampling asks about; `pixelcert.Classifier` has them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weights_hash(self) -> str: ...  # SHA-256 of the parameters
-    @property
-    def device(self) -> torch.device | None: ...  # None: the image's own
-    @property
-    def channels(self) -> int | None: ...
-    @property
-    def classes(self) -> Sequence[str] | None: ...
-    @property
-    def precision(self) -> str: ...  # the number format of its parameters
-    def count_classes(self, height: int, width: int) -> int | None: ...
 
 
 @dataclass(frozen=True)
 class NoModel:
-    """The model of a black box: nothing is known of it."""
+    """The model of a black box: nothing is known of it.
+
+    It has the parts of a model that sampling asks about; `pixelcert.Classifier` has them too.
+    """
 
     name: str = ""
-    weights_hash: str = ""
-    device: torch.device | None = None
+    weights_hash: str = ""  # SHA-256 of the parameters
+    device: torch.device | None = None  # None: the image's own
     channels: int | None = None
     classes: Sequence[str] | None = None
-    precision: str = "float32"
+    precision: str = "float32"  # the number format of its parameters
 
     def count_classes(self, height: int, width: int) -> int | None:
         return None
 
 
+Model: TypeAlias = "Classifier | NoModel"
 NO_MODEL = NoModel()
 _MODEL = ("name", "weights_hash", "count_classes")  # an object with these is taken for a model
 
@@ -157,22 +143,22 @@ class Explainer:
 Explains = Explainer | Callable[[Tensor, Tensor], Any]  # what `sample` takes
 
 
+_TOLD: dict[str, type] = {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
+
+
 class BlackBox(Explainer):
     """A plain callable ``(images, targets) → maps`` as an explainer, known by its name only.
 
     An object may have a method `explain` instead, and tell of itself in attributes named as an explainer's.
     """
 
-    _TOLD: Mapping[str, type] = MappingProxyType(
-        {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
-    )
     params: Mapping[str, Any] = MappingProxyType({})
     passes: int = 1
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = getattr(call, "explain", call)
         self.name = str(getattr(call, "__qualname__", type(call).__qualname__))
-        for attribute, kind in self._TOLD.items():
+        for attribute, kind in _TOLD.items():
             if isinstance(told := getattr(call, attribute, None), kind):
                 setattr(self, attribute, told)
         if all(hasattr(told := getattr(call, "model", None), part) for part in _MODEL):
@@ -225,10 +211,8 @@ def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Expla
     _check_maps(maps, images)
     if logits is not None:
         check_logits(logits, len(images), "the explainer")
-    maps = maps.detach()
-    maps = maps if maps.dtype == torch.float64 else maps.float()
-    maps = sum_channels(maps) if maps.ndim == 4 else maps
-    return Explanation(upsample(maps, images), logits)
+    maps = maps.detach() if maps.dtype == torch.float64 else maps.detach().float()
+    return Explanation(upsample(sum_channels(maps) if maps.ndim == 4 else maps, images), logits)
 
 
 def sum_channels(values: Tensor) -> Tensor:
@@ -237,7 +221,7 @@ def sum_channels(values: Tensor) -> Tensor:
     Plain sums round by the place in memory. That would rank places that are equal, alike in every sample, and so
     certify their order.
     """
-    if values.shape[1] <= _FEW:
+    if values.shape[1] <= 4:  # as an image has
         return reduce(torch.add, values.unbind(dim=1))
     return values.movedim(1, -1).contiguous().sum(dim=-1)
 
@@ -254,7 +238,7 @@ def upsample(maps: Tensor, images: Tensor) -> Tensor:
 
 
 def _check_maps(maps: Any, images: Tensor) -> None:
-    batch, (height, width) = len(images), images.shape[2:]
+    batch, _, height, width = images.shape
     if not isinstance(maps, Tensor):
         raise ExplainerError(
             f"the explainer returned {type(maps).__name__}: return a tensor (B, H, W), for NumPy by torch.from_numpy."

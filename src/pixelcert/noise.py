@@ -18,10 +18,7 @@ from torch import Tensor
 from .basics.machine import can_run_triton
 from .plan import LATTICE
 
-# SplitMix64 (Steele, Lea, Flood, 2014), its constants as signed 64-bit integers.
-_GAMMA = -7046029254386353131
-_MIX_1 = -4658895280553007687
-_MIX_2 = -7723592293110705685
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64  # of SplitMix64 (Steele, Lea, Flood, 2014), as a signed integer of 64 bits
 
 
 def snap(image: Tensor) -> Tensor:
@@ -66,7 +63,7 @@ def standard_normal(seed: int, indices: Sequence[int], count: int, device: torch
 
 def _mix(z: Tensor) -> Tensor:
     """Apply SplitMix64's finaliser in place: a bijection of 64-bit words whose output passes BigCrush."""
-    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64)):
         z = z.bitwise_xor_(_shift_right(z, shift)).mul_(factor)
     return z.bitwise_xor_(_shift_right(z, 31))
 

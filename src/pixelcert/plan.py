@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .basics.messages import ArgumentError, check_choice, check_number, check_seed, check_whole
+from .basics.messages import ArgumentError, check_choice, check_number, check_range, check_seed, check_whole
 
 # The paper's defaults.
 SIGMA = 0.15
@@ -57,24 +57,14 @@ class Plan:
     guess: int = 0
 
     def __post_init__(self) -> None:
-        check_number("sigma", self.sigma, SIGMA)
-        if not (math.isfinite(self.sigma) and 0 < self.sigma <= LARGEST_SIGMA):
-            raise ArgumentError(
-                f"sigma={self.sigma} is outside (0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation "
-                f"for pixels in [0, 1], such as 0.15."
-            )
+        words = f"(0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation for pixels in [0, 1]"
+        sigma = check_range("sigma", self.sigma, lambda sigma: 0 < sigma <= LARGEST_SIGMA, words, SIGMA)
         n = check_whole("n", self.n, 1, 2**31 - 1, example=N)
         check_choice("sign", self.sign, Sign)
         check_choice("rule", self.rule, Rule)
-        plain = {
-            "sigma": float(self.sigma),
-            "n": n,
-            "levels": check_levels(self.levels),
-            "seed": check_seed(self.seed),
-            "guess": check_whole("guess", self.guess, 0, n, example=0),
-        }
-        for name, value in plain.items():
-            object.__setattr__(self, name, value)
+        levels, seed = check_levels(self.levels), check_seed(self.seed)
+        guess = check_whole("guess", self.guess, 0, n, example=0)
+        vars(self).update(sigma=sigma, n=n, levels=levels, seed=seed, guess=guess)  # assignment is frozen
 
     @classmethod
     def make(cls, *, preset: Preset = "default", sign: Sign | None = None, **drawn: Any) -> Plan:
@@ -105,16 +95,10 @@ class Criterion:
     correction: Correction | None = None
 
     def __post_init__(self) -> None:
-        check_number("tau", self.tau, TAU)
-        check_number("alpha", self.alpha, ALPHA)
-        if not 0.5 <= self.tau < 1:
-            raise ArgumentError(
-                f"tau={self.tau} is outside [0.5, 1): it is the probability a pixel's label must exceed."
-            )
-        if not 0 < self.alpha < 1:
-            raise ArgumentError(
-                f"alpha={self.alpha} is outside (0, 1): it is the chance of any false claim, such as 0.001."
-            )
+        words = "[0.5, 1): it is the probability a pixel's label must exceed"
+        check_range("tau", self.tau, lambda tau: 0.5 <= tau < 1, words, TAU)
+        words = "(0, 1): it is the chance of any false claim"
+        check_range("alpha", self.alpha, lambda alpha: 0 < alpha < 1, words, ALPHA)
         if self.correction is not None:
             check_choice("correction", self.correction, Correction)
 

@@ -26,8 +26,6 @@ from .basics.machine import can_run_triton
 from .basics.messages import ArgumentError
 from .plan import Plan, Rule, Sign
 
-_FEW = 8  # up to so many levels a partition is faster than a sort
-
 
 def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
     """Return the size of the top `level` percent of so many pixels, in exact arithmetic.
@@ -59,12 +57,24 @@ class Ranking:
 
     @classmethod
     def of(cls, maps: Tensor, levels: Sequence[float], sign: Sign, rule: Rule) -> Ranking:
-        """Sort maps (B, N) and find the bounds of each level."""
+        """Sort maps (B, N) and find the bounds of each level.
+
+        Values above the first bound are in the top set even if every NaN ranks first. Values below the second are
+        outside even if every NaN ranks last.
+        """
         if sign != "signed":
             maps = maps.abs() if sign == "absolute" else maps.clamp_min(0)
         values = maps.contiguous()
-        sizes = [ones_at(level, values.shape[1], rule) for level in levels]
-        return cls(values, *_bounds(values, sizes, rule), ties_below=rule == "percentile")
+        sizes = tuple(ones_at(level, values.shape[1], rule) for level in levels)
+        nans = values.isnan().sum(dim=1, keepdim=True)
+        descending = _sort_descending(values, sizes, nans)
+        first_outside = _on_device(sizes, values.device).expand(len(values), -1)  # places from 0
+        above = _values_at(descending, first_outside, past_end=-torch.inf)
+        if rule == "rank":
+            below = _values_at(descending, nans + first_outside - 1, past_end=-torch.inf)
+        else:
+            below = _values_at(descending, nans + first_outside, past_end=torch.nan)
+        return cls(values, above, below, ties_below=rule == "percentile")
 
     def count(self, slots: slice = slice(None)) -> Tensor:
         """Sum the votes of all maps, or of some: ones and zeros, (2, levels, N) int32."""
@@ -79,32 +89,14 @@ class Ranking:
         return torch.stack([torch.stack(ones), torch.stack(zeros)])
 
 
-def count_votes(
-    maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank"
-) -> tuple[Tensor, Tensor]:
-    """Count the votes of a batch of `maps` (B, N): ones and zeros, each (levels, N) int32.
+def count_votes(maps: Tensor, levels: Sequence[float], sign: Sign = "signed", rule: Rule = "rank") -> Tensor:
+    """Count the votes of a batch of `maps` (B, N): ones and zeros, (2, levels, N) int32.
 
     >>> ones, zeros = count_votes(torch.tensor([[3.0, 1.0, 2.0, 0.0]]), levels=(25,))
     >>> ones.tolist(), zeros.tolist()
     ([[1, 0, 1, 0]], [[0, 1, 0, 1]])
     """
-    ones, zeros = Ranking.of(maps, levels, sign, rule).count()
-    return ones, zeros
-
-
-def _bounds(values: Tensor, sizes: Sequence[int], rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return two bounds (B, sizes) for each row of `values` (B, N) and each size of the top set.
-
-    Values above the first are in the top set even if every NaN ranks first. Values below the second are outside even
-    if every NaN ranks last.
-    """
-    nans = values.isnan().sum(dim=1, keepdim=True)
-    descending = _sort_descending(values, sizes, nans)
-    first_outside = _on_device(tuple(sizes), values.device).expand(len(values), -1)  # places from 0
-    above = _values_at(descending, first_outside, past_end=-torch.inf)
-    if rule == "rank":
-        return above, _values_at(descending, nans + first_outside - 1, past_end=-torch.inf)
-    return above, _values_at(descending, nans + first_outside, past_end=torch.nan)
+    return Ranking.of(maps, levels, sign, rule).count()
 
 
 def _values_at(descending: Tensor, places: Tensor, past_end: float) -> Tensor:
@@ -125,7 +117,7 @@ def _sort_descending(values: Tensor, sizes: Sequence[int], nans: Tensor) -> Tens
         plain = values.masked_fill(values.isnan(), torch.nan)  # some GPUs put a NaN with a sign last
         return plain.sort(dim=1, descending=True).values
     array, last = values.numpy(), values.shape[1] - 1  # NumPy is faster: torch carries the indices along
-    if len(sizes) > _FEW or bool(nans.any()):
+    if len(sizes) > 8 or bool(nans.any()):  # for a few levels a partition is faster than a sort
         return torch.from_numpy(np.sort(array, axis=1)).flip(1)
     places = sorted({max(0, last - place) for size in sizes for place in (size - 1, size)})
     return torch.from_numpy(np.partition(array, places, axis=1)).flip(1)

@@ -53,18 +53,14 @@ def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -
     `ways` counts the pixels that might gather k votes at p = τ, `flips` those that might gather k votes for the
     opposite of a true label.
     """
-    low, high = n // 2 + 1, n + 1  # the sum falls as k grows, so bisect
-    while low < high:
-        k = (low + high) // 2
-        if _enough(ways, tail(k, n, tau), flips, tail(k, n, 1 - tau), alpha):
-            high = k
-        else:
-            low = k + 1
-    return low if low <= n else None
+    majority = n // 2 + 1
+    k = majority + bisect_left(range(majority, n + 1), True, key=lambda k: _risk(k, n, tau, ways, flips) <= alpha)
+    return k if k <= n else None
 
 
-def _enough(ways: float, tail_of_ways: float, flips: float, tail_of_flips: float, alpha: float) -> bool:
-    return (ways * tail_of_ways + flips * tail_of_flips) * _SLACK <= alpha
+def _risk(k: int, n: int, tau: float, ways: float, flips: float) -> float:
+    """Return ``ways·P_τ(X ≥ k) + flips·P_τ(X ≤ n-k)``, rounded up. It falls as k grows."""
+    return (ways * tail(k, n, tau) + flips * tail(k, n, 1 - tau)) * _SLACK
 
 
 def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: int) -> int:
@@ -77,11 +73,7 @@ def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: i
     >>> [votes_against_needed(1000, share, 0.001, 13 * 224 * 224) for share in (0.5, 0.75)]
     [594, 335]
     """
-
-    def enough(k: int) -> bool:
-        return _enough(hypotheses, tail(k, samples, 1 - share), 0, 0, alpha)
-
-    return bisect_left(range(samples + 1), True, key=enough)
+    return bisect_left(range(samples + 1), True, key=lambda k: _risk(k, samples, 1 - share, hypotheses, 0) <= alpha)
 
 
 def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:
@@ -90,15 +82,16 @@ def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Corr
     >>> votes_needed(100, 0.75, 0.001, 224 * 224), votes_needed(100, 0.75, 0.001, 224 * 224, "joint")
     (96, 97)
     """
-    ways, flips = {
-        "holm": (pixels, pixels),
-        "bonferroni": (pixels, pixels),
-        # Top-K sets are nested: a false 1 at any K implies one at the largest K with p ≤ τ, a false 0 likewise.
-        "joint": (2 * pixels, 0),
-        "reference": (pixels, 0),
-        "none": (1, 1),
-    }[correction]
-    return threshold(n, tau, alpha, ways, flips)
+    ways = hypotheses_of(correction, pixels)
+    return threshold(n, tau, alpha, ways, flips=0 if correction in ("joint", "reference") else ways)
+
+
+def hypotheses_of(correction: Correction, pixels: int) -> int:
+    """Return how many false claims share α. Under "joint" these are two per pixel, however many levels there are.
+
+    Top-K sets are nested: a false 1 at any K implies one at the largest K with p ≤ τ, and a false 0 likewise.
+    """
+    return {"joint": 2 * pixels, "none": 1}.get(correction, pixels)
 
 
 def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> int | None:
@@ -127,22 +120,14 @@ def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction)
     """
     if (most := votes_needed(n, tau, alpha, pixels, correction)) is None:
         return []
-    found = [(most, pixels)]
-    if correction == "holm":
-        fewest = threshold(n, tau, alpha, ways=1, flips=pixels)
-        assert fewest is not None, "it is no larger than that of all pixels"
-        found += [(k, _most_ways(k, n, tau, alpha, pixels)) for k in range(most - 1, fewest - 1, -1)]
-    return found[::-1]
+    fewest = threshold(n, tau, alpha, ways=1, flips=pixels) if correction == "holm" else most
+    assert fewest is not None, "it is no larger than that of all pixels"
+    return [(k, _most_ways(k, n, tau, alpha, pixels)) for k in range(fewest, most)] + [(most, pixels)]
 
 
 def _most_ways(k: int, n: int, tau: float, alpha: float, pixels: int) -> int:
     """Return the most pixels for which k votes are enough; at least one."""
-    tails = tail(k, n, tau), tail(k, n, 1 - tau)
-    low, high = 1, pixels  # the sum grows with them, so bisect
-    while low < high:
-        ways = (low + high + 1) // 2
-        low, high = (ways, high) if _enough(ways, tails[0], pixels, tails[1], alpha) else (low, ways - 1)
-    return low
+    return 1 + bisect_left(range(2, pixels + 1), True, key=lambda ways: _risk(k, n, tau, ways, pixels) > alpha)
 
 
 def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int | None:
@@ -175,8 +160,7 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
-    radii = _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))
-    return np.concatenate(([0.0], radii))
+    return np.concatenate(([0.0], _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))))
 
 
 def unanimous_radius(n: int, sigma: float, alpha: float, pixels: int) -> float:
@@ -219,23 +203,24 @@ def smallest_n(tau: float, alpha: float, pixels: int, correction: Correction = "
     >>> [smallest_n(tau, 0.001, 224 * 224) for tau in (0.75, 0.9, 0.95)]
     [62, 169, 346]
     """
-    low, high = 1, 1
-    while votes_needed(high, tau, alpha, pixels, correction) is None:
-        low, high = high + 1, 2 * high
-    while low < high:
-        n = (low + high) // 2
-        low, high = (n + 1, high) if votes_needed(n, tau, alpha, pixels, correction) is None else (low, n)
-    return low
+
+    def possible(n: int) -> bool:
+        return votes_needed(n, tau, alpha, pixels, correction) is not None
+
+    enough = 1
+    while not possible(enough):
+        enough *= 2
+    return bisect_left(range(enough), True, lo=enough // 2, key=possible)
 
 
 def largest_tau(n: int, alpha: float, pixels: int, correction: Correction = "bonferroni") -> float | None:
     """Return the largest τ, rounded down to four decimals, at which n unanimous votes certify; None if none does."""
-    low, high = 4999, 10000  # in ten-thousandths
-    while high - low > 1:
-        middle = (low + high) // 2
-        possible = votes_needed(n, middle / 10000, alpha, pixels, correction) is not None
-        low, high = (middle, high) if possible else (low, middle)
-    return low / 10000 if low >= 5000 else None
+
+    def impossible(tenthousandths: int) -> bool:
+        return votes_needed(n, tenthousandths / 10000, alpha, pixels, correction) is None
+
+    possible = bisect_left(range(5000, 10000), True, key=impossible)
+    return (4999 + possible) / 10000 if possible else None
 
 
 def tested_samples(plan: Plan, criterion: Criterion) -> int:
@@ -254,8 +239,7 @@ def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
 
 def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:
     """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
-    needed = fewest_samples(plan, criterion, pixels)
-    if needed is None:
+    if (needed := fewest_samples(plan, criterion, pixels)) is None:
         return
     alpha, correction = criterion.alpha, criterion.correction_for(plan)
     best = largest_tau(tested_samples(plan, criterion), alpha, pixels, correction)

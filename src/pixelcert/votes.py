@@ -28,8 +28,8 @@ COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
 
 @cache
 def _versions() -> Mapping[str, str]:
-    libraries = {name: version(name) for name in ("torch", "torchvision", "numpy")}  # reads the disk: milliseconds
-    return {"pixelcert": ALGORITHM, **libraries}
+    """Return the versions of what votes depend on, read from the disk once: that takes milliseconds."""
+    return {"pixelcert": ALGORITHM, **{name: version(name) for name in ("torch", "torchvision", "numpy")}}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Provenance:
     precision: str
     batch_size: int
     compiled: bool = False  # True if the network was
-    versions: Mapping[str, str] = field(default_factory=lambda: dict(_versions()))
+    versions: Mapping[str, str] = field(default_factory=_versions)
     surgery: Mapping[str, str] | None = None  # what was done to the network, and why not; None: unknown (before 0.2.0)
     batches: Sequence[Sequence[int]] | None = None  # (from sample, batch size), a pair for each size; None: unknown
 
@@ -61,8 +61,8 @@ class Provenance:
     @property
     def title(self) -> str:
         """Name the explainer in words: method, layer and model, as far as they are known."""
-        layer = f"at {self.layer}" if self.layer else ""
-        return " ".join(part for part in (self.method, layer, f"of {self.model}" if self.model else "") if part)
+        parts = (self.method, self.layer and f"at {self.layer}", self.model and f"of {self.model}")
+        return " ".join(filter(None, parts))
 
     @property
     def target_name(self) -> str:
@@ -242,13 +242,11 @@ class Votes:
     def load(cls, path: str | Path) -> Votes:
         """Read what `save` wrote."""
         header, arrays = read_arrays(path, KIND, VERSION)
-        counts: dict[str, Any] = {
-            name: array if name == "photo" else array.astype(np.int32) for name, array in arrays.items()
-        }
+        counts: dict[str, Any] = {name: array.astype(np.int32) for name, array in arrays.items() if name != "photo"}
         try:
-            plan = Plan(**{**header["plan"], "levels": tuple(header["plan"]["levels"])})
             known = {field.name for field in fields(Provenance)}
             provenance = Provenance(**{name: value for name, value in header["provenance"].items() if name in known})
-            return cls(plan, provenance, header["channels"], header["counted"], **counts)
+            shown = arrays.get("photo")
+            return cls(Plan(**header["plan"]), provenance, header["channels"], header["counted"], **counts, photo=shown)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error

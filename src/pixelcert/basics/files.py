@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
-from .messages import ArgumentError, DiskFullError, VotesFileError
+from .messages import ArgumentError, DiskFullError, PixelcertError, VotesFileError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -40,24 +40,22 @@ def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str,
 
 def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the header and arrays at `path`; VotesFileError if they are not exactly what was written."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise VotesFileError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+    data = _read(path, VotesFileError)
     try:
         size = int.from_bytes(data[:8], "little")
         metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
-        header = _parse_header(path, metadata.get("pixelcert"), kind, version)
-        arrays = parse_safetensors(data)
-    except VotesFileError:
-        raise
+        header = dict(json.loads(metadata.get("pixelcert", "{}")))
+        arrays = parse_safetensors(data) if header else {}  # NumPy cannot hold every foreign file
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise VotesFileError(
             f"{path} is damaged, cut short, or no safetensors file ({error}): sample again."
         ) from error
-    checksum = header.pop("checksum", None)
-    if checksum != _checksum(header, arrays):
+    if not header:
+        raise VotesFileError(f"{path} is a safetensors file, but not one of pixelcert's: give a file of {kind}.")
+    if header.get("kind") != kind:
+        raise VotesFileError(f"{path} holds {header.get('kind')!r}: give a file of {kind}.")
+    _check_version(path, header.get("version"), version, VotesFileError)
+    if header.pop("checksum", None) != _checksum(header, arrays):
         raise VotesFileError(f"{path} is damaged: its contents do not match their checksum. Sample again.")
     return header, arrays
 
@@ -91,9 +89,8 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 def check_name(path: Path) -> None:
     """Refuse a file whose name is too long for the file system, also with the suffix it has while it is written."""
     try:
-        _temporary(path).stat()
-    except FileNotFoundError:
-        return
+        with suppress(FileNotFoundError):
+            _temporary(path).stat()
     except OSError as error:
         raise ArgumentError(f"{path} cannot be written ({error.strerror}): choose a shorter name.") from error
 
@@ -106,21 +103,16 @@ def disk_full(folder: Path, why: str) -> DiskFullError:
     return DiskFullError(f"the disk of {folder} is full ({why}): free some room and run again; finished jobs are safe.")
 
 
-def _parse_header(path: Path, text: str | None, kind: str, version: int) -> dict[str, Any]:
-    if text is None:
-        raise VotesFileError(f"{path} is a safetensors file, but not one of pixelcert's: give a file of {kind}.")
+def _read(path: str | Path, refused: type[PixelcertError]) -> bytes:
     try:
-        header: dict[str, Any] = dict(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
-    if header.get("kind") != kind:
-        raise VotesFileError(f"{path} holds {header.get('kind')!r}: give a file of {kind}.")
-    if not isinstance(header.get("version"), int) or header["version"] > version:
-        raise VotesFileError(
-            f"{path} has layout version {header.get('version')!r} and this pixelcert reads up to {version}: "
-            f"upgrade pixelcert."
-        )
-    return header
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise refused(f"{path} cannot be read ({error.strerror}): check the path.") from error
+
+
+def _check_version(path: str | Path, found: object, known: int, refused: type[PixelcertError]) -> None:
+    if not isinstance(found, int) or found > known:
+        raise refused(f"{path} has layout version {found!r} and this pixelcert reads up to {known}: upgrade pixelcert.")
 
 
 def _to_text(header: Mapping[str, Any]) -> str:
@@ -128,10 +120,10 @@ def _to_text(header: Mapping[str, Any]) -> str:
 
 
 def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
-    parts = (
-        (f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode(), arrays[name]) for name in sorted(arrays)
-    )
-    return sha256(_to_text(header).encode(), *(piece for text, array in parts for piece in (text, array.tobytes())))
+    parts = [_to_text(header).encode()]
+    for name, array in sorted(arrays.items()):
+        parts += [f"{name} {array.dtype.str} {array.shape}".encode(), array.tobytes()]
+    return sha256(*parts)
 
 
 # ── Sealed JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,19 +137,14 @@ def write_sealed(path: str | Path, kind: str, version: int, content: Mapping[str
 
 def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[str, Any]:
     """Return what `write_sealed` wrote, without its head; ArgumentError with the remedy for anything else."""
+    data = _read(path, ArgumentError)
     try:
-        content = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise ArgumentError(f"{path} cannot be read ({error.strerror}): check the path.") from error
+        content = json.loads(data)
     except ValueError as error:
         raise ArgumentError(f"{path} is damaged, cut short, or no JSON file ({error}): {remedy}.") from error
     if not isinstance(content, dict) or content.get("kind", kind) != kind:  # before 0.2.0 some had no kind
         raise ArgumentError(f"{path} is not a {kind}: give a file that pixelcert wrote as one.")
-    found = content.get("version", version)
-    if not isinstance(found, int) or found > version:
-        raise ArgumentError(
-            f"{path} has layout version {found!r} and this pixelcert reads up to {version}: upgrade pixelcert."
-        )
+    _check_version(path, content.get("version", version), version, ArgumentError)
     checksum = content.pop("checksum", None)
     if checksum not in (_seal(content), sha256(json.dumps(content, indent=1).encode())):  # selections before 0.2.0
         raise ArgumentError(f"{path} was changed or damaged: its contents do not match their checksum: {remedy}.")

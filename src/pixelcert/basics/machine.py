@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from .messages import ArgumentError
 
-# Images of 224 × 224 × 3 that go through a network at once: a CPU's cache holds few, a GPU is filled by many.
-_BATCH = {"cpu": 16}
-_BATCH_ACCELERATOR = 256
-
 
 def images_per_batch(device: torch.device, values: int) -> int:
     """Return how many inputs of so many values each fill the device in one batch."""
-    full = _BATCH.get(device.type, _BATCH_ACCELERATOR)
-    return max(1, math.floor(full * 3 * 224 * 224 / values))
+    # Of 224 × 224 × 3, a CPU's cache holds few, and a GPU is filled by many.
+    return max(1, (16 if device.type == "cpu" else 256) * 3 * 224 * 224 // values)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -41,10 +36,8 @@ def device_name(device: torch.device) -> str:
 
 def check_device(device: str | None) -> None:
     """Refuse a device that cannot hold a number and give it back, before a network is loaded for it."""
-    if not device:
-        return
     try:
-        torch.zeros(1, device=device).item()
+        torch.zeros(1, device=device or None).item()
     except Exception as error:  # torch raises anything for devices that it knows by name alone
         reason = str(error).partition("\n")[0]
         raise ArgumentError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
@@ -55,14 +48,10 @@ def can_run_triton(device: torch.device) -> bool:
     return device.type == "cuda" and not missing_for_compiling(device)
 
 
+@cache
 def missing_for_compiling(device: torch.device) -> str:
     """Return what `torch.compile` lacks for `device`, with the remedy; "" if nothing."""
-    return _missing(device.type == "cuda")
-
-
-@cache
-def _missing(triton: bool) -> str:
-    if triton and find_spec("triton") is None:
+    if device.type == "cuda" and find_spec("triton") is None:
         return "compiling for this GPU needs Triton: pip install triton"
     compilers = (os.environ.get("CC"), os.environ.get("CXX"), "cc", "gcc", "clang", "c++", "g++")
     if not any(shutil.which(name) for name in compilers if name):
@@ -70,44 +59,34 @@ def _missing(triton: bool) -> str:
     return ""
 
 
-class _Switch(NamedTuple):
-    """One of torch's two switches for each; the older cannot be read once the newer was used."""
-
-    older: Any  # has allow_tf32
-    newer: Any  # has fp32_precision
-
-    def read(self) -> bool | str:
-        try:
-            return bool(self.older.allow_tf32)
-        except RuntimeError:
-            return str(self.newer.fp32_precision)
-
-    def write(self, value: bool | str) -> None:
-        if isinstance(value, bool):
-            self.older.allow_tf32 = value
-        else:
-            self.newer.fp32_precision = value
+def _switch(older: Any, newer: Any) -> tuple[Any, str]:
+    """Return the switch that can be read, by owner and name: the older cannot, once the newer was used."""
+    try:
+        bool(older.allow_tf32)
+    except RuntimeError:
+        return newer, "fp32_precision"
+    return older, "allow_tf32"
 
 
-def _switches() -> tuple[_Switch, _Switch]:
+def _switches() -> tuple[tuple[Any, str], tuple[Any, str]]:
     cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    return _Switch(cudnn, getattr(cudnn, "conv", None)), _Switch(products, products)
+    return _switch(cudnn, getattr(cudnn, "conv", None)), _switch(products, products)
 
 
-def tf32_allowed() -> tuple[bool, bool]:
+def tf32_allowed() -> tuple[bool, ...]:
     """Return True or False for convolutions, and for matrix products."""
-    convolutions, products = (switch.read() in (True, "tf32") for switch in _switches())
-    return convolutions, products
+    return tuple(getattr(*switch) in (True, "tf32") for switch in _switches())
 
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
     """Allow or forbid TF32 for convolutions and matrix products inside the block."""
-    before = [(switch, switch.read()) for switch in _switches()]
+    values = {"allow_tf32": allowed, "fp32_precision": "tf32" if allowed else "ieee"}
+    before = [(*switch, getattr(*switch)) for switch in _switches()]
     try:
-        for switch, value in before:
-            switch.write(allowed if isinstance(value, bool) else "tf32" if allowed else "ieee")
+        for owner, name, _ in before:
+            setattr(owner, name, values[name])
         yield
     finally:
-        for switch, value in before:
-            switch.write(value)
+        for switch in before:
+            setattr(*switch)

@@ -91,12 +91,17 @@ def check_seed(seed: Any, argument: str = "seed") -> int:
     return check_whole(argument, seed, -(2**63), example=0)
 
 
+def check_range(argument: str, value: Any, inside: Callable[[Any], bool], words: str, example: float) -> float:
+    """Return `value` as a float; refuse anything but a number inside a range, which `words` show and explain."""
+    check_number(argument, value, example)
+    if not inside(value):
+        raise ArgumentError(f"{argument}={value} is outside {words}, such as {example}.")
+    return float(value)
+
+
 def check_share(argument: str, value: Any, example: float) -> float:
     """Return `value` as a float; refuse anything but a number in [0, 1]."""
-    check_number(argument, value, example)
-    if not 0 <= value <= 1:
-        raise ArgumentError(f"{argument}={value!r} is outside [0, 1]: use a number such as {example}.")
-    return float(value)
+    return check_range(argument, value, lambda share: 0 <= share <= 1, "[0, 1]: use a share of one", example)
 
 
 def check_choice(argument: str, value: object, choices: object) -> None:
@@ -109,12 +114,12 @@ def check_target(target: Any, classes: int | None) -> int:
     """Return a class index as an int; refuse anything that is none of so many classes, if their number is known."""
     try:
         number = int(target)
-    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor with several values
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with several values
+        number = -1
+    if isinstance(target, bool) or number < 0 or number != target:
         raise ArgumentError(
             f"target={target!r} is not a class index: use a whole number from 0; model.class_index(name) finds it."
-        ) from error
-    if isinstance(target, bool) or number != target or number < 0:
-        raise ArgumentError(f"target={target!r} is not a class index: use a whole number from 0.")
+        )
     if classes is not None and number >= classes:
         raise ArgumentError(f"target={number} is out of range: the model has classes 0 to {classes - 1}.")
     return number

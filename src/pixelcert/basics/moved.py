@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "pixelcert.data": "pixelcert.photographs",
@@ -19,13 +19,15 @@ MOVED = {
 }
 
 
-class _Alias(Loader):
-    """Loads a module under its old name: the module itself, not a copy."""
+class _OldName(MetaPathFinder, Loader):
+    """Finds a module under its old name, after all other finders had their turn: the module itself, not a copy."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, _OldName()) if fullname in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = MOVED[spec.name]
-        message = f"{spec.name} is now {new}; the old path goes in 0.3.0."
-        warnings.warn(message, FutureWarning, stacklevel=2)
+        warnings.warn(f"{spec.name} is now {new}; the old path goes in 0.3.0.", FutureWarning, stacklevel=2)
         module = import_module(new)
         self._spec = module.__spec__
         return module
@@ -35,16 +37,6 @@ class _Alias(Loader):
         module.__spec__ = self._spec
 
 
-class _Finder(MetaPathFinder):
-    """Finds old names, after all other finders had their turn."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _Alias()) if fullname in MOVED else None
-
-
 def answer_to_old_names() -> None:
     """Let the old import paths find the new modules."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
+    sys.meta_path.append(_OldName())

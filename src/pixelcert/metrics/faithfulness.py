@@ -61,24 +61,19 @@ def deletion_curve(
     """
     known = as_model(model)
     pixels = check_image(image, known.channels).float()
-    steps = _check_masks(masks, pixels.shape[1], pixels.shape[2])
+    masks, (height, width) = np.asarray(masks), pixels.shape[1:]
+    if masks.dtype != np.bool_ or masks.ndim != 3 or masks.shape[1:] != (height, width) or not len(masks):
+        raise ArgumentError(
+            f"masks is {masks.dtype} of shape {masks.shape} for an image of {height} × {width}: give booleans "
+            f"(steps, {height}, {width}) with at least one step."
+        )
+    steps = np.concatenate([np.zeros((1, height, width), dtype=np.bool_), masks])
     fill = check_share("fill", fill, example=0)
     device = known.device or pixels.device
     with torch.inference_mode():
         gone = torch.from_numpy(steps).to(device)[:, None]
         logits = model(torch.where(gone, fill, pixels.to(device)))
         check_logits(logits, len(steps), "model")
-        target = check_target(target, logits.shape[1])
-        confidence = logits.cpu().double().softmax(dim=1)[:, target]  # not every accelerator has doubles
-    return DeletionCurve(100 * steps.mean(axis=(1, 2)), confidence.numpy())
-
-
-def _check_masks(masks: NDArray[np.bool_], height: int, width: int) -> NDArray[np.bool_]:
-    """Return `masks` after an empty one for the untouched image: (steps + 1, H, W)."""
-    masks = np.asarray(masks)
-    if masks.dtype != np.bool_ or masks.shape != (len(masks), height, width) or len(masks) == 0:
-        raise ArgumentError(
-            f"masks is {masks.dtype} of shape {masks.shape} for an image of {height} × {width}: give booleans "
-            f"(steps, {height}, {width}) with at least one step."
-        )
-    return np.concatenate([np.zeros((1, height, width), dtype=np.bool_), masks])
+        confidence = logits.cpu().double().softmax(dim=1)  # not every accelerator has doubles
+        of_target = confidence[:, check_target(target, logits.shape[1])]
+    return DeletionCurve(100 * steps.mean(axis=(1, 2)), of_target.numpy())

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,9 +41,8 @@ def cell_mask(height: int, width: int, m: int, cell: int) -> NDArray[np.bool_]:
             f"multiples of {m}."
         )
     row, column = divmod(check_whole("cell", cell, 0, m * m - 1, example=0), m)
-    tall, wide = height // m, width // m
     mask = np.zeros((height, width), dtype=np.bool_)
-    mask[row * tall : (row + 1) * tall, column * wide : (column + 1) * wide] = True
+    mask.reshape(m, height // m, m, width // m)[row, :, column] = True
     return mask
 
 
@@ -61,11 +60,9 @@ def grid_pg(attribution: ArrayLike, m: int, cell: int) -> float:
         raise ArgumentError(f"attribution has shape {values.shape}: give one map as (H, W).")
     if broken := int((~np.isfinite(values)).sum()):
         raise ArgumentError(f"attribution has {broken} values that are NaN or infinite: repair or leave out this map.")
-    height, width = values.shape
-    mask = cell_mask(height, width, m, cell)
     positive = values.clip(min=0)
     positive /= positive.max() or 1.0  # the scale cancels, and sums of huge values stay finite
-    return _ratio(float(positive[mask].sum()), float(positive[~mask].sum()), math.nan)
+    return _ratio(*_sums(positive, m, cell), math.nan)
 
 
 def certified_grid_pg(labels: ArrayLike, m: int, cell: int, *, undefined: float = math.nan) -> float:
@@ -79,7 +76,7 @@ def certified_grid_pg(labels: ArrayLike, m: int, cell: int, *, undefined: float 
     >>> certified_grid_pg([[1, 1], [1, -1]], m=2, cell=0)
     0.3333333333333333
     """
-    return _ratio(*_count(labels, 1, m, cell), undefined)
+    return _ratio(*_sums(check_labels(labels) == 1, m, cell), undefined)
 
 
 def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
@@ -96,7 +93,8 @@ def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
     >>> certified_interval([[-1, 0], [0, 0]], m=2, cell=0)
     Interval(low=1.0, high=1.0)
     """
-    (a_in, a_out), (u_in, u_out) = _count(labels, 1, m, cell), _count(labels, ABSTAIN, m, cell)
+    labels = check_labels(labels)
+    (a_in, a_out), (u_in, u_out) = _sums(labels == 1, m, cell), _sums(labels == ABSTAIN, m, cell)
     # Where an end would be 0 / 0, ones are possible only on one side of the cell's border: all in, or all out.
     low = _ratio(a_in, a_out + u_out, 1.0 if u_in else math.nan)
     high = _ratio(a_in + u_in, a_out, 0.0 if u_out else math.nan)
@@ -112,12 +110,11 @@ def random_baseline(m: int) -> float:
     return 1 / check_whole("m", m, 1, example=2) ** 2
 
 
-def _count(labels: ArrayLike, label: int, m: int, cell: int) -> tuple[int, int]:
-    """Count the pixels with one label in the cell and out of it."""
-    labels = check_labels(labels)
-    height, width = labels.shape
-    found, mask = labels == label, cell_mask(height, width, m, cell)
-    return int((found & mask).sum()), int((found & ~mask).sum())
+def _sums(values: NDArray[Any], m: int, cell: int) -> tuple[float, float]:
+    """Sum the values (H, W) in the cell, and out of it; pixels that are True are counted."""
+    height, width = values.shape
+    mask = cell_mask(height, width, m, cell)
+    return values[mask].sum().item(), values[~mask].sum().item()
 
 
 def _ratio(inside: float, outside: float, empty: float) -> float:
@@ -161,9 +158,5 @@ def agg_att(maps: ArrayLike, scores: ArrayLike, edges: Sequence[float] = EDGES) 
         raise ArgumentError(
             f"maps has shape {stack.shape} and scores {values.shape}: give maps (n, H, W) and one score each (n,)."
         )
-    bins = agg_att_bins(values, edges)
-    means = np.full((len(bins), *stack.shape[1:]), np.nan)
-    for mean, index in zip(means, bins, strict=True):
-        if len(index):
-            mean[:] = stack[index].mean(axis=0, dtype=np.float64)
-    return means
+    empty, bins = np.full(stack.shape[1:], np.nan), agg_att_bins(values, edges)
+    return np.stack([stack[index].mean(axis=0, dtype=np.float64) if len(index) else empty for index in bins])

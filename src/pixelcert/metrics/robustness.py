@@ -43,10 +43,9 @@ def check_labels(labels: ArrayLike, argument: str = "labels") -> NDArray[np.inte
     array = np.asarray(labels)
     if array.ndim != 2 or array.size == 0:
         raise ArgumentError(f"{argument} has shape {array.shape}: give the labels of one map as (H, W).")
-    known = np.isin(array, (1, 0, ABSTAIN))
-    if not known.all():
+    if (others := array[~np.isin(array, (1, 0, ABSTAIN))]).size:
         raise ArgumentError(
-            f"{argument} holds {array[~known][0]}, which is not a label: give 1, 0 or ABSTAIN ({ABSTAIN}), as in "
+            f"{argument} holds {others[0]}, which is not a label: give 1, 0 or ABSTAIN ({ABSTAIN}), as in "
             f"certificate.labels[K]."
         )
     return array

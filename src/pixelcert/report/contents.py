@@ -125,8 +125,8 @@ def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
     tau = criterion.tau
     if fewest := statistics.fewest_samples(votes.plan, criterion, votes.pixels):
         return {"tau": tau, "fewest": fewest}
-    test = thresholds(votes, criterion)
-    return {"tau": tau, "radius": votes.radius_at(tau), "steps": test.steps, "prediction": test.prediction}
+    steps, prediction = thresholds(votes, criterion)
+    return {"tau": tau, "radius": votes.radius_at(tau), "steps": steps, "prediction": prediction}
 
 
 # ── Choices ───────────────────────────────────────────────────────────────────────────────────────────────────────
