@@ -16,11 +16,11 @@ from torch import Tensor
 from .. import statistics
 from ..basics.machine import device_name
 from ..basics.messages import ArgumentError, Progress, check_target
-from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, class_names, describe
-from ..image import check_image, image_hash
+from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
+from ..image import check_image, image_hash, to_photo
 from ..noise import snap
 from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign
-from ..ranking import check_levels_fit
+from ..ranking import Counts, check_levels_fit
 from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError
@@ -137,9 +137,10 @@ def sample_plans(
     base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
-        clean, names = _on_lattice(image), class_names(explainer, [target])
-        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target, class_names=names)
-        return Task.start(tuple(plans), clean, device, source, subject.progress)
+        clean = _on_lattice(image)
+        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target)
+        counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in plans)
+        return Task(tuple(plans), clean.to(device), source, counts, subject.progress, to_photo(clean))
 
     tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
     ahead = device.type == "cuda" and len(subjects) > 1
