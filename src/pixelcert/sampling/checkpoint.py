@@ -78,14 +78,12 @@ def find_votes(
 ) -> Votes | None:
     """Return votes of this very question that are already there; refuse others, unless they may be replaced."""
     found = None
-    for path in place:
+    for path in filter(Path.exists, place):
         try:
-            votes = Votes.load(path) if path.exists() else None
+            votes = Votes.load(path)
         except VotesFileError:
             if not overwrite:
                 raise
-            continue
-        if votes is None:
             continue
         if not (changed := differences(votes, plan, explainer, subject, tuning)):
             found = found or votes

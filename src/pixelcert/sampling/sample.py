@@ -130,14 +130,14 @@ def sample_plans(
     explainer = as_explainer(explainer)
     checked = [_check_subject(subject, explainer, plans) for subject in subjects]
     values = [image.numel() for image, _ in checked]
-    device = _device_of(explainer, checked[0][0])
+    device = explainer.model.device or checked[0][0].device
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
     settled = settle(explainer, tuning, device, values[0], passes)
     tuned = explainer.tuned(settled)
     base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
-        clean = _on_lattice(image)
+        clean = snap(image.cpu())  # where it is hashed; moving it later does not change it
         source = replace(base, image=image_hash(clean), image_name=subject.name, target=target)
         counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in plans)
         return Task(tuple(plans), clean.to(device), source, counts, subject.progress, to_photo(clean))
@@ -161,18 +161,16 @@ def resume(
     only: it is up to you to give the same.
     """
     explainer, source = as_explainer(explainer), votes.provenance
-    checked = check_image(image, explainer.model.channels)
-    device, clean = _device_of(explainer, checked), _on_lattice(checked)
     Tuning(batch_size).check()
+    clean, device = _on_lattice(image, explainer)
     tuning = settle_as(source, explainer, device, batch_size)
     tuned = explainer.tuned(tuning)
-    now = _provenance(explainer, device, tuning, tuned.surgery)
+    now = _provenance(explainer, device, tuning, {**(source.surgery or {}), **tuned.surgery})
     now = replace(now, image=image_hash(clean), image_name=source.image_name, target=source.target)
     if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    now = replace(now, surgery={**(source.surgery or {}), **tuned.surgery})
     (whole,) = next(count_each([Task.resume(votes, clean.to(device), now, progress)], tuned, tuning))
     return whole
 
@@ -181,12 +179,9 @@ def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
     """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
-    checked = check_image(subject.image, explainer.model.channels)
-    device = _device_of(explainer, checked)
-    settled = settle(explainer, replace(tuning, compile=False), device, checked.numel())
-    now = replace(
-        _provenance(explainer, device, settled), image=image_hash(_on_lattice(checked)), target=int(subject.target)
-    )
+    clean, device = _on_lattice(subject.image, explainer)
+    settled = settle(explainer, replace(tuning, compile=False), device, clean.numel())
+    now = replace(_provenance(explainer, device, settled), image=image_hash(clean), target=int(subject.target))
     changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
     drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
     return drawn + votes.provenance.differences(now)
@@ -199,14 +194,10 @@ def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]
     return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
 
 
-def _device_of(explainer: Explainer, image: Tensor) -> torch.device:
-    """Return the device of the explainer's model, else the image's."""
-    return explainer.model.device or image.device
-
-
-def _on_lattice(image: Tensor) -> Tensor:
-    """Snap an image on the CPU, where it is hashed; moving it later does not change it."""
-    return snap(image.cpu())
+def _on_lattice(image: Tensor | NDArray[np.floating], explainer: Explainer) -> tuple[Tensor, torch.device]:
+    """Return an image on the lattice, on the CPU as yet, and the device of the explainer's model, else its own."""
+    checked = check_image(image, explainer.model.channels)
+    return snap(checked.cpu()), explainer.model.device or checked.device
 
 
 def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
