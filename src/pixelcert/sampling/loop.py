@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -140,10 +141,16 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
     """Yield the votes of every task, in order, as they are done. All have the same plans."""
     assert tuning.batch_size is not None, "the tuning is settled"
     batch_size = tuning.batch_size
-    source, begun, queued = iter(tasks), deque[Task](), deque[_Batch]()
+    begun, queued = deque[Task](), deque[_Batch]()
+
+    def beginning() -> Iterator[Task]:
+        for task in tasks:
+            begun.append(task)
+            yield task
+
+    source = beginning()
     try:
-        while True:
-            pieces = _fill(begun, source, batch_size)
+        while (pieces := _fill(begun, source, batch_size)) or queued:
             try:
                 if pieces:
                     queued.append(_queue(pieces, explainer, tuning, batch_size))
@@ -152,8 +159,6 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                     raise
                 batch_size //= 2
                 continue
-            if not queued:
-                return
             if not pieces or len(queued) > _ahead(begun[0]):
                 batch = queued.popleft()
                 _wait(batch)
@@ -185,23 +190,18 @@ def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, .
     return task.to_votes(explainer, batch_size)
 
 
-def _fill(begun: deque[Task], source: Iterator[Task], batch_size: int) -> list[_Piece]:
+def _fill(begun: Sequence[Task], source: Iterator[Task], batch_size: int) -> list[_Piece]:
     """Take the next samples, up to `batch_size`, of images of one shape; begin new images where there is room."""
     pieces: list[_Piece] = []
-    filled = place = 0
-    while filled < batch_size:
-        if place == len(begun):
-            if (task := next(source, None)) is None:
-                break
-            begun.append(task)
-        task = begun[place]
-        if task.left:
-            if pieces and task.clean.shape != pieces[0].task.clean.shape:
-                break
-            samples = task.left[: batch_size - filled]
-            pieces.append(_Piece(task, samples, slice(filled, filled + len(samples))))
-            filled += len(samples)
-        place += 1
+    filled = 0
+    for task in chain([task for task in begun if task.left], source):
+        if pieces and task.clean.shape != pieces[0].task.clean.shape:
+            break
+        samples = task.left[: batch_size - filled]
+        pieces.append(_Piece(task, samples, slice(filled, filled + len(samples))))
+        filled += len(samples)
+        if filled == batch_size:
+            break
     return pieces
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,13 +30,14 @@ from .precision import record, settle, settle_as
 if TYPE_CHECKING:
     from ..certificate import Certificate
 
+Image = Tensor | NDArray[np.floating]
 _UNTUNED = Tuning()
 
 
 class Subject(NamedTuple):
     """An image to explain, and the class to explain it for."""
 
-    image: Tensor | NDArray[np.floating]  # (C, H, W) in [0, 1], before normalisation
+    image: Image  # (C, H, W) in [0, 1], before normalisation
     target: int
     name: str = ""
     progress: Progress | None = None  # called with (samples counted, samples planned) after every batch
@@ -44,7 +45,7 @@ class Subject(NamedTuple):
 
 def certify(
     explainer: Explains,
-    image: Tensor | NDArray[np.floating],
+    image: Image,
     target: int,
     *,
     tau: float = TAU,
@@ -59,7 +60,7 @@ def certify(
 
 def sample(
     explainer: Explains,
-    image: Tensor | NDArray[np.floating],
+    image: Image,
     target: int,
     *,
     sigma: float = SIGMA,
@@ -134,11 +135,12 @@ def sample_plans(
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
     settled = settle(explainer, tuning, device, values[0], passes)
     tuned = explainer.tuned(settled)
-    base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
+    about, steps = _about(explainer, device, settled), record(explainer, tuning, settled, device, passes)
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
         clean = snap(image.cpu())  # where it is hashed; moving it later does not change it
-        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target)
+        shown = about | {"image": image_hash(clean), "image_name": subject.name}
+        source = Provenance(**shown, target=target, surgery=steps)
         counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in plans)
         return Task(tuple(plans), clean.to(device), source, counts, subject.progress, to_photo(clean))
 
@@ -148,12 +150,7 @@ def sample_plans(
 
 
 def resume(
-    votes: Votes,
-    explainer: Explains,
-    image: Tensor | NDArray[np.floating],
-    *,
-    batch_size: int | None = None,
-    progress: Progress | None = None,
+    votes: Votes, explainer: Explains, image: Image, *, batch_size: int | None = None, progress: Progress | None = None
 ) -> Votes:
     """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
 
@@ -165,8 +162,8 @@ def resume(
     clean, device = _on_lattice(image, explainer)
     tuning = settle_as(source, explainer, device, batch_size)
     tuned = explainer.tuned(tuning)
-    now = _provenance(explainer, device, tuning, {**(source.surgery or {}), **tuned.surgery})
-    now = replace(now, image=image_hash(clean), image_name=source.image_name, target=source.target)
+    about = _about(explainer, device, tuning) | {"image": image_hash(clean), "image_name": source.image_name}
+    now = Provenance(**about, target=source.target, surgery={**(source.surgery or {}), **tuned.surgery})
     if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
@@ -181,10 +178,10 @@ def differences(
     """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
     clean, device = _on_lattice(subject.image, explainer)
     settled = settle(explainer, replace(tuning, compile=False), device, clean.numel())
-    now = replace(_provenance(explainer, device, settled), image=image_hash(clean), target=int(subject.target))
-    changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
-    drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
-    return drawn + votes.provenance.differences(now)
+    about = _about(explainer, device, settled) | {"image": image_hash(clean), "image_name": subject.name}
+    was, now = asdict(votes.plan), asdict(plan)
+    drawn = [f"{name} was {was[name]}, now {now[name]}" for name in now if was[name] != now[name]]
+    return drawn + votes.provenance.differences(Provenance(**about, target=int(subject.target)))
 
 
 def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]) -> tuple[Tensor, int]:
@@ -194,7 +191,7 @@ def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]
     return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
 
 
-def _on_lattice(image: Tensor | NDArray[np.floating], explainer: Explainer) -> tuple[Tensor, torch.device]:
+def _on_lattice(image: Image, explainer: Explainer) -> tuple[Tensor, torch.device]:
     """Return an image on the lattice, on the CPU as yet, and the device of the explainer's model, else its own."""
     checked = check_image(image, explainer.model.channels)
     return snap(checked.cpu()), explainer.model.device or checked.device
@@ -219,20 +216,13 @@ def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
             yield task
 
 
-def _provenance(
-    explainer: Explainer, device: torch.device, tuning: Tuning, surgery: Mapping[str, str] | None = None
-) -> Provenance:
-    """Tell of explainer and machine; image and target are filled in for each subject."""
-    assert tuning.batch_size is not None, "the tuning is settled"
-    return Provenance(
+def _about(explainer: Explainer, device: torch.device, tuning: Tuning) -> dict[str, Any]:
+    """Tell for the provenance of explainer and machine."""
+    return {
         **describe(explainer),
-        image="",
-        image_name="",
-        target=0,
-        class_names={},
-        device=device_name(device),
-        precision=tuning.precision,
-        compiled=tuning.compile is True,
-        batch_size=tuning.batch_size,
-        surgery=surgery,
-    )
+        "class_names": {},  # the loop adds those that are answered
+        "device": device_name(device),
+        "precision": tuning.precision,
+        "compiled": tuning.compile is True,
+        "batch_size": tuning.batch_size,
+    }
