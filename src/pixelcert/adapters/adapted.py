@@ -150,8 +150,7 @@ def as_found(net: nn.Module) -> Iterator[None]:
         for module in net.modules()
     ]
     parameters = [(parameter, parameter.requires_grad, parameter.grad) for parameter in net.parameters()]
-    for parameter, _, _ in parameters:
-        parameter.grad = None  # so that nothing is added to the gradient that was found
+    net.zero_grad(set_to_none=True)  # so that nothing is added to the gradient that was found
     try:
         yield
     finally:

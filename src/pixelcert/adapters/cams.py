@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -29,14 +28,16 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
     bases = _bases(cam, name)
     prepare = inputs_of(model, bases[0].model, name)
     layers = [layer for base in bases for layer in base.target_layers]
-    layer = layer_names(model.net, layers, name)
     check_arguments(name, kwargs, ("input_tensor", "targets"))
 
     def call(images: Tensor, targets: Tensor) -> Explanation:
         # The library calls backward(): with frozen parameters it computes no gradients for them.
         inputs = prepare(images).requires_grad_()
         model.net.requires_grad_(False)
-        calls = _count_calls({model.net, *layers})
+        # The library would silently explain only the first use of a layer that is used several times, as ReLUs are.
+        calls: Counter[nn.Module] = Counter()
+        for module in {model.net, *layers}:  # the hooks go when the network is put back as it was found
+            module.register_forward_hook(lambda module, *_: calls.update([module]))
         scores = [itemgetter((..., index)) for index in targets.tolist()]  # as its ClassifierOutputTarget
         maps = cam(input_tensor=inputs, targets=scores, **kwargs)
         if reused := [layer for layer in layers if calls[layer] > calls[model.net]]:
@@ -46,7 +47,7 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
             )
         return Explanation(torch.from_numpy(maps).to(images.device), _logits(cam, kwargs))
 
-    return Adapted(call, name, params_of(cam, _PLUMBING) | kwargs, model, layer, seed)
+    return Adapted(call, name, params_of(cam, _PLUMBING) | kwargs, model, layer_names(model.net, layers, name), seed)
 
 
 def _bases(cam: Any, name: str) -> list[Any]:
@@ -59,17 +60,6 @@ def _bases(cam: Any, name: str) -> list[Any]:
             f"{name} is no CAM of pytorch-grad-cam: give one such as GradCAM(model=…, target_layers=…)."
         )
     return bases
-
-
-def _count_calls(modules: Iterable[nn.Module]) -> Counter[nn.Module]:
-    """Count the calls of modules until the network is put back as it was found.
-
-    The library would silently explain only the first use of a layer that is used several times, as a ReLU often is.
-    """
-    calls: Counter[nn.Module] = Counter()
-    for one in modules:
-        one.register_forward_hook(lambda module, *_: calls.update([module]))
-    return calls
 
 
 def _logits(cam: Any, kwargs: dict[str, Any]) -> Tensor | None:

@@ -65,25 +65,15 @@ class Task:
     batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
     has_map: bool = False  # one that is not NaN everywhere, as far as known
 
-    @classmethod
-    def resume(cls, votes: Votes, clean: Tensor, provenance: Provenance, progress: Progress | None) -> Task:
-        """Start with the votes of an interrupted run."""
-        batches, counts = list(votes.provenance.batches or ()), (_to_counts(votes, clean.device),)
-        return cls((votes.plan,), clean, provenance, counts, progress, votes.photo, batches, votes.counted > 0)
-
     @property
     def plan(self) -> Plan:
         """The plan of the noise, which is the same in all."""
         return self.plans[0]
 
     @property
-    def counted(self) -> int:
-        return self.counts[0].counted
-
-    @property
     def left(self) -> range:
         """The samples still to be queued."""
-        return range(self.counted, self.plan.n)
+        return range(self.counts[0].counted, self.plan.n)
 
     def to_votes(self, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
         """Return the votes of every plan, as far as they are counted."""
@@ -106,7 +96,8 @@ class Task:
         return tuple(votes)
 
 
-def _to_counts(votes: Votes, device: torch.device) -> Counts:
+def to_counts(votes: Votes, device: torch.device) -> Counts:
+    """Return the counts of an interrupted run, to go on from them."""
     both = torch.tensor(np.stack([votes.ones, votes.zeros]), device=device).flatten(2)
     guesses = None if votes.guess_ones is None else torch.tensor(votes.guess_ones, device=device).flatten(1)
     predictions = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
@@ -143,12 +134,11 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
     batch_size = tuning.batch_size
     begun, queued = deque[Task](), deque[_Batch]()
 
-    def beginning() -> Iterator[Task]:
-        for task in tasks:
-            begun.append(task)
-            yield task
+    def begin(task: Task) -> Task:
+        begun.append(task)
+        return task
 
-    source = beginning()
+    source = map(begin, tasks)
     try:
         while (pieces := _fill(begun, source, batch_size)) or queued:
             try:
@@ -173,13 +163,13 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             raise
         raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
     except Exception as error:
-        if not begun or begun[0].counted == 0 or isinstance(error, _NothingButNaNError):
+        if not begun or begun[0].left.start == 0 or isinstance(error, _NothingButNaNError):
             raise
-        counted, plan = begun[0].counted, begun[0].plan
+        votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
-            f"sampling failed after {counted} of {plan.n} samples ({type(error).__name__}: {error}): "
+            f"sampling failed after {votes[0].counted} of {votes[0].plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
-            *_rescue(begun[0], explainer, batch_size),
+            *votes,
         ) from error
 
 
@@ -227,8 +217,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         )
         for task, _, slots in pieces
     ]
-    last = first.plan.n
-    counted = [tuple(one.to("cpu") if one.counted == last else one for one in counts) for counts in counted]
+    counted = [tuple(one.to("cpu") if one.counted == first.plan.n else one for one in counts) for counts in counted]
     nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
     for (task, samples, _), counts in zip(pieces, counted, strict=True):
         task.counts = counts

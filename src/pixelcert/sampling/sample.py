@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import statistics
 from ..basics.machine import device_name
 from ..basics.messages import ArgumentError, Progress, check_target
+from ..certificate import Certificate
 from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import check_image, image_hash, to_photo
 from ..noise import snap
@@ -24,11 +25,8 @@ from ..ranking import Counts, check_levels_fit
 from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError
-from .loop import Task, count_each
+from .loop import Task, count_each, to_counts
 from .precision import record, settle, settle_as
-
-if TYPE_CHECKING:
-    from ..certificate import Certificate
 
 Image = Tensor | NDArray[np.floating]
 _UNTUNED = Tuning()
@@ -168,8 +166,9 @@ def resume(
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    (whole,) = next(count_each([Task.resume(votes, clean.to(device), now, progress)], tuned, tuning))
-    return whole
+    counts, batches = (to_counts(votes, device),), list(source.batches or ())
+    task = Task((votes.plan,), clean.to(device), now, counts, progress, votes.photo, batches, votes.counted > 0)
+    return next(count_each([task], tuned, tuning))[0]
 
 
 def differences(
