@@ -233,7 +233,7 @@ FAULTS = (
         "votes of another image or explainer are resumed",
         'if changed := source.differences(now):\n        raise ArgumentError(f"these votes cannot be resumed',
         'if changed := source.differences(source):\n        raise ArgumentError(f"these votes cannot be resumed',
-        "tests/test_sampling.py::test_resuming_with_another_image_or_explainer_is_refused",
+        "tests/test_sample.py::test_resuming_with_another_image_or_explainer_is_refused",
     ),
     Fault(
         "sampling",
@@ -245,15 +245,15 @@ FAULTS = (
     Fault(
         "sampling",
         "a shared batch grows beyond its size",
-        "samples = run.left[: batch_size - filled]",
-        "samples = run.left[:batch_size]",
+        "samples = task.left[: batch_size - filled]",
+        "samples = task.left[:batch_size]",
         "tests/test_loop.py::test_batches_are_full_until_the_last",
     ),
     Fault(
         "sampling",
         "memory that runs out with a single image ends sampling without a word",
-        "if batch_size == 1 or not _out_of_memory(error):",
-        "if not _out_of_memory(error):",
+        "if batch_size == 1 or not out_of_memory(error):",
+        "if not out_of_memory(error):",
         "tests/test_loop.py::test_out_of_memory_with_single_images_is_an_error_with_the_votes",
     ),
     Fault(
@@ -261,13 +261,13 @@ FAULTS = (
         "maps that depend on the rest of the batch are taken",
         "return float((first != second).float().mean()) > 0.01",
         "return float((first != second).float().mean()) > 1",
-        "tests/test_sampling.py::test_maps_that_depend_on_the_rest_of_the_batch_are_refused",
+        "tests/test_sample.py::test_maps_that_depend_on_the_rest_of_the_batch_are_refused",
     ),
     Fault(
         "sampling",
         "an explainer of nothing but NaN is sampled to the end",
-        "if not run.has_map and samples.stop >= min(run.plan.n, len(batch.nan)):",
-        "if not run.has_map and samples.stop > run.plan.n:",
+        "if not task.has_map and samples.stop >= min(task.plan.n, len(batch.nan)):",
+        "if not task.has_map and samples.stop > task.plan.n:",
         "tests/test_loop.py::test_an_explainer_that_answers_nan_everywhere_is_refused_at_any_image",
     ),
     Fault(
@@ -282,28 +282,28 @@ FAULTS = (
         "tied logits answer a class",
         "return torch.where(first > second, logits.argmax(dim=1), logits.shape[1])",
         "return torch.where(first >= second, logits.argmax(dim=1), logits.shape[1])",
-        "tests/test_sampling.py::test_nan_and_tied_logits_answer_nothing",
+        "tests/test_sample.py::test_nan_and_tied_logits_answer_nothing",
     ),
     Fault(
         "sampling",
         "a network is compiled for the shortest run",
-        'pays = device.type == "cuda" and runs >= _LONG and',
-        'pays = device.type == "cuda" and',
-        "tests/test_tuning.py::test_auto_compiles_on_a_gpu_when_the_wait_pays",
+        '(device.type == "cuda" and passes >= _LONG and',
+        '(device.type == "cuda" and',
+        "tests/test_precision.py::test_auto_compiles_on_a_gpu_when_the_wait_pays",
     ),
     Fault(
         "sampling",
         "settings of the GPU stay changed after sampling",
         "cudnn.deterministic = before\n",
         "pass\n",
-        "tests/test_tuning.py::test_flags_are_put_back_after_an_error",
+        "tests/test_precision.py::test_flags_are_put_back_after_an_error",
     ),
     Fault(
         "sampling",
         "a picture at another threshold takes the place of the first",
-        'parts += [f"tau{tau}"] if tau != TAU else []',
-        "parts += []",
-        "tests/test_cli.py::test_a_picture_at_other_settings_has_another_name",
+        'f"tau{criterion.tau}": criterion.tau != usual.tau,',
+        'f"tau{criterion.tau}": False,',
+        "tests/test_commands_votes.py::test_a_picture_at_other_settings_has_another_name",
     ),
     # ── basics ────────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
@@ -621,8 +621,8 @@ FAULTS = (
     Fault(
         "adapters",
         "the seed of a random explanation is ignored",
-        "with untouched, repeatable(self.seed) as drawn:",
-        "with untouched, repeatable(0) as drawn:",
+        "untouched, repeatable(self._seed) as drawn:",
+        "untouched, repeatable(0) as drawn:",
         "tests/test_adapters.py::test_random_explanations_become_functions_of_the_image_and_the_seed",
     ),
     Fault(
@@ -656,8 +656,8 @@ FAULTS = (
     Fault(
         "adapters",
         "a Quantus function sees images that are not normalised",
-        "as_array(prepare(images)), as_array(targets)",
-        "as_array(images), as_array(targets)",
+        "_as_array(inputs), _as_array(targets)",
+        "_as_array(images), _as_array(targets)",
         "tests/test_adapters.py::test_maps_are_those_of_the_foreign_object_on_each_normalised_image",
     ),
     Fault(
@@ -670,7 +670,7 @@ FAULTS = (
     Fault(
         "adapters",
         "a Captum attribution may mix the images of a batch",
-        "if type(attribution).__name__ in _MIXING:",
+        "if kind in _MIXING:",
         "if name in _MIXING:",
         "tests/test_adapters.py::test_captum_arguments_are_checked_at_the_door",
     ),

@@ -26,6 +26,18 @@ _ADAPTERS: Mapping[str, Callable[..., Adapted]] = MappingProxyType(
     {"captum": from_captum, "pytorch_grad_cam": from_grad_cam, "zennit": from_zennit, "torchcam": from_torchcam}
 )
 
+# By the number of arguments that a function needs.
+_REFUSALS = {
+    1: "takes images only, so it gets pixels in [0, 1] and needs no model: leave model out.",
+    2: "takes two arguments: if they are (images, targets) and it returns a tensor, it is an explainer already, so "
+    "give it to pixelcert.sample as it is.",
+}
+_UNKNOWN = (
+    "is not known: give a Captum attribution, a pytorch-grad-cam CAM, a zennit composite or attributor, a torch-cam "
+    "extractor, a function (model, inputs, targets) → maps as Quantus has it, or a function (images) → maps, both of "
+    "NumPy arrays."
+)
+
 
 def adapt(explanation: Any, model: Classifier | None = None, **arguments: Any) -> Adapted:
     """Make an explainer of a foreign `explanation`; if it explains a network, that must be ``model.net``.
@@ -45,34 +57,17 @@ def adapt(explanation: Any, model: Classifier | None = None, **arguments: Any) -
         return from_quantus(explanation, check_model(model), **arguments)
     if needed == 1 and model is None:
         return from_numpy(explanation, **arguments)
-    raise ArgumentError(_refusal(explanation, needed))
+    kind = explanation if hasattr(explanation, "__qualname__") else type(explanation)
+    name = f"{kind.__module__ or '__main__'}.{kind.__qualname__}"
+    raise ArgumentError(f"{name} {_REFUSALS.get(needed, _UNKNOWN)}")
 
 
-def _count_needed(explanation: Any, given: Mapping[str, Any]) -> int | None:
-    """Count the arguments that a function needs by position besides the `given` ones; None if it is no function."""
-    if inspect.isclass(explanation) or not callable(explanation):
-        return None
+def _count_needed(explanation: Any, given: Mapping[str, Any]) -> int:
+    """Count the arguments that a function needs by position besides the `given` ones; 0 if it is no function."""
     try:
-        parameters = inspect.signature(explanation).parameters
-    except ValueError:  # some compiled functions do not tell
-        return None
+        parameters = {} if inspect.isclass(explanation) else inspect.signature(explanation).parameters
+    except (TypeError, ValueError):  # it cannot be called; or it is compiled, and some of those do not tell
+        return 0
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = (one for one in parameters.values() if one.kind in positional and one.default is one.empty)
     return sum(one.name not in given for one in needed)
-
-
-def _refusal(explanation: Any, needed: int | None) -> str:
-    kind = explanation if hasattr(explanation, "__qualname__") else type(explanation)
-    name = f"{kind.__module__ or '__main__'}.{kind.__qualname__}"
-    if needed == 1:
-        return f"{name} takes images only, so it gets pixels in [0, 1] and needs no model: leave model out."
-    if needed == 2:
-        return (
-            f"{name} takes two arguments: if they are (images, targets) and it returns a tensor, it is an explainer "
-            f"already, so give it to pixelcert.sample as it is."
-        )
-    return (
-        f"{name} is not known: give a Captum attribution, a pytorch-grad-cam CAM, a zennit composite or attributor, "
-        f"a torch-cam extractor, a function (model, inputs, targets) → maps as Quantus has it, or a function "
-        f"(images) → maps, both of NumPy arrays."
-    )

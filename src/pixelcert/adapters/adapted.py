@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -134,15 +135,7 @@ def name_and_params(function: Any) -> tuple[str, dict[str, Any]]:
 
 # ── Nothing left behind ───────────────────────────────────────────────────────────────────────────────────────────────
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+_HOOKS = [name for name in vars(nn.Module()) if "_hooks" in name]
 
 
 @contextmanager
@@ -157,8 +150,7 @@ def as_found(net: nn.Module) -> Iterator[None]:
         for module in net.modules()
     ]
     parameters = [(parameter, parameter.requires_grad, parameter.grad) for parameter in net.parameters()]
-    for parameter, _, _ in parameters:
-        parameter.grad = None  # so that nothing is added to the gradient that was found
+    net.zero_grad(set_to_none=True)  # so that nothing is added to the gradient that was found
     try:
         yield
     finally:
@@ -191,10 +183,10 @@ def repeatable(seed: int) -> Iterator[Callable[[], bool]]:
         yield lambda: used
     finally:
         end = _states()  # more than at the start, if CUDA came into use
-        used = len(end) > len(start) or not all(_same(one, other) for one, other in zip(start, end, strict=True))
+        used = len(end) > len(start) or not all(map(np.array_equal, chain(*start), chain(*end)))
         random.setstate(python)
         np.random.set_state(numpy)
-        for generator, state in zip(_torch_generators(), torches, strict=False):
+        for generator, (state,) in zip(_torch_generators(), torches, strict=False):
             generator.set_state(state)
 
 
@@ -203,11 +195,5 @@ def _torch_generators() -> list[torch.Generator]:
 
 
 def _states() -> list[Any]:
-    """Return the states of Python's, NumPy's and torch's generators."""
-    return [random.getstate(), np.random.get_state(), *(one.get_state() for one in _torch_generators())]
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    return all(np.array_equal(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    """Return the states of Python's, NumPy's and torch's generators, each as a tuple of values."""
+    return [random.getstate(), np.random.get_state(), *((one.get_state(),) for one in _torch_generators())]

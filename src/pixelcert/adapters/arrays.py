@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.messages import ExplainerError
-from ..explainer import NO_MODEL, Explanation, NoModel
+from ..explainer import NO_MODEL, Explanation
 from ..models import Classifier
-from .adapted import Adapted, check_model, inputs_of, name_and_params
+from .adapted import Adapted, check_model, name_and_params
 
 
 def from_numpy(function: Callable[..., Any], *, name: str | None = None, seed: int = 0, **kwargs: Any) -> Adapted:
@@ -26,7 +26,7 @@ def from_numpy(function: Callable[..., Any], *, name: str | None = None, seed: i
         kwargs: handed on to the function.
         seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
-    return _adapted(function, lambda images, targets: (_as_array(images),), NO_MODEL, name, seed, kwargs)
+    return _adapted(function, None, name, seed, kwargs)
 
 
 def from_quantus(
@@ -38,27 +38,21 @@ def from_quantus(
         kwargs: handed on to the function, as Quantus does with ``explain_func_kwargs``.
         seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
-    prepare = inputs_of(model, check_model(model).net, "explain_func")
-
-    def arguments(images: Tensor, targets: Tensor) -> tuple[Any, ...]:
-        return model.net, _as_array(prepare(images)), _as_array(targets)
-
-    return _adapted(explain_func, arguments, model, name, seed, kwargs)
+    return _adapted(explain_func, check_model(model), name, seed, kwargs)
 
 
 def _adapted(
-    function: Callable[..., Any],
-    arguments: Callable[[Tensor, Tensor], tuple[Any, ...]],
-    model: Classifier | NoModel,
-    name: str | None,
-    seed: int,
-    kwargs: Mapping[str, Any],
+    function: Callable[..., Any], model: Classifier | None, name: str | None, seed: int, kwargs: Mapping[str, Any]
 ) -> Adapted:
     own_name, fixed = name_and_params(function)
     name = name or own_name
 
     def call(images: Tensor, targets: Tensor) -> Explanation:
-        answer = function(*arguments(images, targets), **kwargs)
+        if model is None:
+            answer = function(_as_array(images), **kwargs)
+        else:
+            inputs = model.split("input").features(images)  # refuses a network in training mode
+            answer = function(model.net, _as_array(inputs), _as_array(targets), **kwargs)
         try:
             return Explanation(torch.tensor(np.asarray(answer), device=images.device))
         except (TypeError, ValueError, RuntimeError) as error:
@@ -67,7 +61,7 @@ def _adapted(
                 f"{name} returned {returned}, which is no array of numbers ({error}): return maps (B, H, W)."
             ) from error
 
-    return Adapted(call, name, {**fixed, **kwargs}, model, seed=seed)
+    return Adapted(call, name, {**fixed, **kwargs}, model or NO_MODEL, seed=seed)
 
 
 def _as_array(values: Tensor) -> NDArray[Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -29,18 +28,26 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
     bases = _bases(cam, name)
     prepare = inputs_of(model, bases[0].model, name)
     layers = [layer for base in bases for layer in base.target_layers]
-    layer = layer_names(model.net, layers, name)
     check_arguments(name, kwargs, ("input_tensor", "targets"))
 
     def call(images: Tensor, targets: Tensor) -> Explanation:
         # The library calls backward(): with frozen parameters it computes no gradients for them.
         inputs = prepare(images).requires_grad_()
         model.net.requires_grad_(False)
-        with _each_called_once(model, layers, name):
-            maps = cam(input_tensor=inputs, targets=[_score_of(index) for index in targets.tolist()], **kwargs)
+        # The library would silently explain only the first use of a layer that is used several times, as ReLUs are.
+        calls: Counter[nn.Module] = Counter()
+        for module in {model.net, *layers}:  # the hooks go when the network is put back as it was found
+            module.register_forward_hook(lambda module, *_: calls.update([module]))
+        scores = [itemgetter((..., index)) for index in targets.tolist()]  # as its ClassifierOutputTarget
+        maps = cam(input_tensor=inputs, targets=scores, **kwargs)
+        if reused := [layer for layer in layers if calls[layer] > calls[model.net]]:
+            raise ArgumentError(
+                f"{name} cannot explain layer={layer_names(model.net, reused, name)}, which the network calls more "
+                f"than once: give a module that it calls once, such as the block before."
+            )
         return Explanation(torch.from_numpy(maps).to(images.device), _logits(cam, kwargs))
 
-    return Adapted(call, name, params_of(cam, _PLUMBING) | kwargs, model, layer, seed)
+    return Adapted(call, name, params_of(cam, _PLUMBING) | kwargs, model, layer_names(model.net, layers, name), seed)
 
 
 def _bases(cam: Any, name: str) -> list[Any]:
@@ -55,37 +62,12 @@ def _bases(cam: Any, name: str) -> list[Any]:
     return bases
 
 
-@contextmanager
-def _each_called_once(model: Classifier, layers: list[Any], name: str) -> Iterator[None]:
-    """Refuse a layer that the network uses several times, as it often does a ReLU.
-
-    The library would silently explain its first use only.
-    """
-    calls: Counter[nn.Module] = Counter()
-    handles = [one.register_forward_hook(lambda module, *_: calls.update([module])) for one in (model.net, *layers)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-    if reused := [layer for layer in layers if calls[layer] > calls[model.net]]:
-        raise ArgumentError(
-            f"{name} cannot explain layer={layer_names(model.net, reused, name)}, which the network calls more than "
-            f"once: give a module that it calls once, such as the block before."
-        )
-
-
-def _score_of(index: int) -> Callable[[Tensor], Tensor]:
-    """Do as the library's ClassifierOutputTarget, without importing it."""
-    return lambda output: output[..., index]
-
-
 def _logits(cam: Any, kwargs: dict[str, Any]) -> Tensor | None:
     """Return the logits that the CAM has just computed, if they are those of the images themselves."""
-    if kwargs.get("aug_smooth") or not isinstance(getattr(cam, "outputs", None), Tensor):
+    logits = getattr(cam, "outputs", None)
+    if kwargs.get("aug_smooth") or not isinstance(logits, Tensor):
         return None
-    cam.outputs = cam.outputs.detach()  # it would keep a whole batch's graph until its next call
-    logits: Tensor = cam.outputs
+    cam.outputs = logits.detach()  # it would keep a whole batch's graph until its next call
     return logits
 
 

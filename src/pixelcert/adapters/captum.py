@@ -54,8 +54,7 @@ def from_captum(
     params = params_of(inner) | kwargs
     if hasattr(inner, "_multiply_by_inputs"):
         params["multiply_by_inputs"] = inner.multiplies_by_inputs
-    layer = _layer_of(inner, model, name)
-    return Adapted(call, name, params, model, layer, seed, _count_passes(parameters, kwargs))
+    return Adapted(call, name, params, model, _layer_of(inner, model, name), seed, _count_passes(parameters, kwargs))
 
 
 def _layer_of(attribution: Any, model: Classifier, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         """Return the place of `file`, with partial votes beside it."""
         return cls(file, file.with_suffix(".partial.safetensors"))
 
-    def save(self, votes: Votes) -> Path:
+    def save(self, votes: Votes) -> None:
         """Write votes as whole or as partial ones; whole ones end the partial file."""
         file = self.whole if votes.complete else self.partial
         try:
@@ -40,7 +40,6 @@ class Place(NamedTuple):
             votes.save(file)
         if votes.complete:
             self.partial.unlink(missing_ok=True)
-        return file
 
 
 def sample_into(
@@ -78,14 +77,12 @@ def find_votes(
 ) -> Votes | None:
     """Return votes of this very question that are already there; refuse others, unless they may be replaced."""
     found = None
-    for path in place:
+    for path in filter(Path.exists, place):
         try:
-            votes = Votes.load(path) if path.exists() else None
+            votes = Votes.load(path)
         except VotesFileError:
             if not overwrite:
                 raise
-            continue
-        if votes is None:
             continue
         if not (changed := differences(votes, plan, explainer, subject, tuning)):
             found = found or votes
@@ -105,8 +102,7 @@ def explainer_of(source: Provenance, load: Callable[[], Classifier]) -> Method:
             f"{source.method} is none of `pixelcert methods`, so it cannot be made again here: attack it from Python, "
             f"with pixelcert.attack(votes, explainer, image)."
         )
-    params: Any = source.params
-    return method(source.method, load(), source.layer, **params)
+    return method(source.method, load(), source.layer, **source.params)
 
 
 def image_of(votes: Votes, files: Sequence[Path] = ()) -> Tensor:

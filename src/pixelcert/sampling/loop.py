@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,6 @@ from torch import Tensor
 from ..basics.machine import out_of_memory
 from ..basics.messages import ExplainerError, PixelcertWarning, Progress
 from ..explainer import Explainer, Explanation, Tuning, class_names, explain
-from ..image import to_photo
 from ..noise import noisy
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
@@ -60,30 +60,10 @@ class Task:
     clean: Tensor  # (C, H, W), on the lattice
     provenance: Provenance
     counts: tuple[Counts, ...]  # of each plan
-    progress: Progress | None = None
-    photo: NDArray[np.uint8] | None = None
-    batches: list[tuple[int, int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
+    progress: Progress | None
+    photo: NDArray[np.uint8] | None
+    batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
     has_map: bool = False  # one that is not NaN everywhere, as far as known
-
-    @classmethod
-    def start(
-        cls,
-        plans: tuple[Plan, ...],
-        clean: Tensor,
-        device: torch.device,
-        provenance: Provenance,
-        progress: Progress | None = None,
-    ) -> Task:
-        """Start with no votes of an image that is still on the CPU."""
-        counts = tuple(Counts.none(plan, clean.shape[1:].numel(), device) for plan in plans)
-        return cls(plans, clean.to(device), provenance, counts, progress, to_photo(clean))
-
-    @classmethod
-    def resume(cls, votes: Votes, clean: Tensor, provenance: Provenance, progress: Progress | None = None) -> Task:
-        """Start with the votes of an interrupted run."""
-        batches = [(int(first), int(size)) for first, size in votes.provenance.batches or ()]
-        counts = (_to_counts(votes, clean.device),)
-        return cls((votes.plan,), clean, provenance, counts, progress, votes.photo, batches, votes.counted > 0)
 
     @property
     def plan(self) -> Plan:
@@ -91,42 +71,37 @@ class Task:
         return self.plans[0]
 
     @property
-    def counted(self) -> int:
-        return self.counts[0].counted
-
-    @property
     def left(self) -> range:
         """The samples still to be queued."""
-        return range(self.counted, self.plan.n)
+        return range(self.counts[0].counted, self.plan.n)
 
     def to_votes(self, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
-        return tuple(self._to_votes(*pair, explainer, batch_size) for pair in zip(self.plans, self.counts, strict=True))
-
-    def _to_votes(self, plan: Plan, counts: Counts, explainer: Explainer, batch_size: int) -> Votes:
-        def fetch(values: Tensor) -> NDArray[np.int32]:
-            array: NDArray[np.int32] = values.cpu().numpy().reshape(-1, *self.clean.shape[1:])
-            return array
-
-        predictions = None if counts.predictions is None else counts.predictions.cpu().numpy()
-        answered = () if predictions is None else np.flatnonzero(predictions).tolist()
-        names = class_names(explainer, [self.provenance.target, *answered])
-        told = {**(self.provenance.surgery or {}), **explainer.surgery}
+        """Return the votes of every plan, as far as they are counted."""
+        predictions = self.counts[0].predictions  # the same in all
+        answers = None if predictions is None else predictions.cpu().numpy()
+        answered = () if answers is None else np.flatnonzero(answers).tolist()
         provenance = replace(
-            self.provenance, batch_size=batch_size, class_names=names, surgery=told, batches=self.batches
+            self.provenance,
+            batch_size=batch_size,
+            class_names=class_names(explainer, [self.provenance.target, *answered]),
+            surgery={**(self.provenance.surgery or {}), **explainer.surgery},
+            batches=self.batches,
         )
-        guess_ones = None if counts.guess_ones is None else fetch(counts.guess_ones)
-        ones, zeros = fetch(counts.votes[0]), fetch(counts.votes[1])
-        channels = self.clean.shape[0]
-        return Votes(plan, provenance, channels, counts.counted, ones, zeros, guess_ones, predictions, self.photo)
+        channels, *size = self.clean.shape
+        votes = []
+        for plan, counts in zip(self.plans, self.counts, strict=True):
+            ones, zeros = counts.votes.cpu().numpy().reshape(2, -1, *size)
+            guesses = None if counts.guess_ones is None else counts.guess_ones.cpu().numpy().reshape(-1, *size)
+            votes.append(Votes(plan, provenance, channels, counts.counted, ones, zeros, guesses, answers, self.photo))
+        return tuple(votes)
 
 
-def _to_counts(votes: Votes, device: torch.device) -> Counts:
-    def put(array: NDArray[np.int32]) -> Tensor:
-        return torch.tensor(array.reshape(-1, votes.pixels), device=device)
-
+def to_counts(votes: Votes, device: torch.device) -> Counts:
+    """Return the counts of an interrupted run, to go on from them."""
+    both = torch.tensor(np.stack([votes.ones, votes.zeros]), device=device).flatten(2)
+    guesses = None if votes.guess_ones is None else torch.tensor(votes.guess_ones, device=device).flatten(1)
     predictions = None if votes.predictions is None else torch.tensor(votes.predictions, device=device)
-    guesses = None if votes.guess_ones is None else put(votes.guess_ones)
-    return Counts(votes.counted, torch.stack([put(votes.ones), put(votes.zeros)]), guesses, predictions)
+    return Counts(votes.counted, both, guesses, predictions)
 
 
 def explain_copies(
@@ -157,52 +132,45 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
     """Yield the votes of every task, in order, as they are done. All have the same plans."""
     assert tuning.batch_size is not None, "the tuning is settled"
     batch_size = tuning.batch_size
-    source, begun, queued = iter(tasks), deque[Task](), deque[_Batch]()
+    begun, queued = deque[Task](), deque[_Batch]()
+
+    def begin(task: Task) -> Task:
+        begun.append(task)
+        return task
+
+    source = map(begin, tasks)
     try:
-        while True:
-            pieces = _fill(begun, source, batch_size)
+        while (pieces := _fill(begun, source, batch_size)) or queued:
             try:
                 if pieces:
-                    queued.append(_queue(pieces, explainer, tuning))
+                    queued.append(_queue(pieces, explainer, tuning, batch_size))
             except (RuntimeError, MemoryError) as error:
                 if batch_size == 1 or not out_of_memory(error):
                     raise
                 batch_size //= 2
                 continue
-            for piece in pieces:
-                _note_size(piece, batch_size)
-            if not queued:
-                return
             if not pieces or len(queued) > _ahead(begun[0]):
-                _wait(queued.popleft())
-                flying = {id(piece.task) for batch in queued for piece in batch.pieces}
-                while begun and not begun[0].left and id(begun[0]) not in flying:
-                    votes = begun[0].to_votes(explainer, batch_size)
-                    begun.popleft()
-                    _warn_if_silent(votes[0])
-                    yield votes
+                batch = queued.popleft()
+                _wait(batch)
+                for task, samples, _ in batch.pieces:
+                    if samples.stop == task.plan.n:
+                        votes = task.to_votes(explainer, batch_size)
+                        begun.popleft()
+                        _warn_if_silent(votes[0])
+                        yield votes
     except KeyboardInterrupt:
         if not begun:
             raise
         raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
-    except _NothingButNaNError:
-        raise
     except Exception as error:
-        if not begun or begun[0].counted == 0:
+        if not begun or begun[0].left.start == 0 or isinstance(error, _NothingButNaNError):
             raise
-        counted, plan = begun[0].counted, begun[0].plan
+        votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
-            f"sampling failed after {counted} of {plan.n} samples ({type(error).__name__}: {error}): "
+            f"sampling failed after {votes[0].counted} of {votes[0].plan.n} samples ({type(error).__name__}: {error}): "
             f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
-            *_rescue(begun[0], explainer, batch_size),
+            *votes,
         ) from error
-
-
-def _note_size(piece: _Piece, batch_size: int) -> None:
-    """Record the batch size from this sample on, where it is new."""
-    batches = piece.task.batches
-    if not batches or batches[-1][1] != batch_size:
-        batches.append((piece.samples.start, batch_size))
 
 
 def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
@@ -212,27 +180,22 @@ def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, .
     return task.to_votes(explainer, batch_size)
 
 
-def _fill(begun: deque[Task], source: Iterator[Task], batch_size: int) -> list[_Piece]:
+def _fill(begun: Sequence[Task], source: Iterator[Task], batch_size: int) -> list[_Piece]:
     """Take the next samples, up to `batch_size`, of images of one shape; begin new images where there is room."""
     pieces: list[_Piece] = []
-    filled = place = 0
-    while filled < batch_size:
-        if place == len(begun):
-            if (task := next(source, None)) is None:
-                break
-            begun.append(task)
-        task = begun[place]
-        if task.left:
-            if pieces and task.clean.shape != pieces[0].task.clean.shape:
-                break
-            samples = task.left[: batch_size - filled]
-            pieces.append(_Piece(task, samples, slice(filled, filled + len(samples))))
-            filled += len(samples)
-        place += 1
+    filled = 0
+    for task in chain([task for task in begun if task.left], source):
+        if pieces and task.clean.shape != pieces[0].task.clean.shape:
+            break
+        samples = task.left[: batch_size - filled]
+        pieces.append(_Piece(task, samples, slice(filled, filled + len(samples))))
+        filled += len(samples)
+        if filled == batch_size:
+            break
     return pieces
 
 
-def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch:
+def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_size: int) -> _Batch:
     """Explain and count a batch, or have an accelerator begin to. Tasks change only when all went well."""
     first = pieces[0].task
     clean, plans = first.clean, first.plans
@@ -243,7 +206,8 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch
         targets[slots] = task.provenance.target
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-        _check_independence(explainer, images, targets, maps, pieces, first.plan)
+        if not explainer.batch_independent and len(images) > 1 and any(piece.samples.start == 0 for piece in pieces):
+            _check_independence(explainer, images, targets, maps, first.plan)
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
     counted = [
@@ -253,11 +217,12 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning) -> _Batch
         )
         for task, _, slots in pieces
     ]
-    last = first.plan.n
-    counted = [tuple(one.to("cpu") if one.counted == last else one for one in counts) for counts in counted]
+    counted = [tuple(one.to("cpu") if one.counted == first.plan.n else one for one in counts) for counts in counted]
     nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
-    for piece, counts in zip(pieces, counted, strict=True):
-        piece.task.counts = counts
+    for (task, samples, _), counts in zip(pieces, counted, strict=True):
+        task.counts = counts
+        if not task.batches or task.batches[-1][1] != batch_size:
+            task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
     return _Batch(pieces, nan, done)
 
@@ -279,24 +244,19 @@ def _wait(batch: _Batch) -> None:
             task.progress(samples.stop, task.plan.n)
 
 
-def _check_independence(
-    explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, pieces: list[_Piece], plan: Plan
-) -> None:
+def _check_independence(explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, plan: Plan) -> None:
     """Refuse maps that depend on the rest of the batch: their votes would not be independent.
 
     Only gross dependence shows, and only explainers that do not vouch for themselves are checked (`Method` does). One
     that draws random numbers of its own differs from call to call, and cannot be checked. An image that has another map
     by itself is compared with copies of itself, because a GPU rounds otherwise in a batch of another size.
     """
-    if len(images) == 1 or explainer.batch_independent or all(piece.samples.start for piece in pieces):
-        return
 
     def votes(some: Tensor) -> Tensor:
         return Ranking.of(some[:1].flatten(1), plan.levels, plan.sign, plan.rule).count()
 
     def among(copies: int) -> Tensor:
-        first = torch.zeros(copies, dtype=torch.long, device=images.device)
-        return votes(explain(explainer, images[first], targets[first]).maps)
+        return votes(explain(explainer, images[:1].repeat(copies, 1, 1, 1), targets[:1].repeat(copies)).maps)
 
     def differ(first: Tensor, second: Tensor) -> bool:
         return float((first != second).float().mean()) > 0.01
@@ -310,7 +270,7 @@ def _check_independence(
 
 
 def _warn_if_silent(votes: Votes) -> None:
-    if votes.ones.max() == 0 and votes.zeros.max() == 0:
+    if not (votes.ones.any() or votes.zeros.any()):
         warnings.warn(
             "every map was constant at its threshold, so no pixel got a vote and everything abstains: the explainer "
             "may not depend on the image, or its ReLU may have left only zeros.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import compress
 from typing import get_args
 
 import torch
@@ -19,9 +20,9 @@ from ..explainer import Explainer, Precision, Tuning
 from ..votes import Provenance
 
 _LONG = 4_000_000  # passes of 224 × 224 pixels from which compiling saves more time than it takes
-# Batches of the device that one call of the explainer may take, so that progress shows and little is lost when it ends.
-_CALL = {"cpu": 1}
-_CALL_ACCELERATOR = 64
+# Batches that one call of the explainer may take on an accelerator, so that progress shows and little is lost when it
+# ends; a CPU takes one.
+_CALL = 64
 
 
 def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Tuning:
@@ -37,7 +38,7 @@ def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: i
     return Tuning(
         tuning.batch_size or choose_batch_size(explainer, device, values),
         _choose_precision(explainer, device, tuning.precision),
-        _choose_compile(explainer, device, tuning, passes)[0],
+        not _why_not_compiled(explainer, device, tuning, passes),
     )
 
 
@@ -56,7 +57,7 @@ def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.d
     if asked.precision == "auto" and settled.precision == "float32" and explainer.tunable:
         steps["bfloat16"] = f"no ({_why_not_bfloat16(explainer, device)})"
     if asked.compile == "auto" and not settled.compile:
-        steps["compiled"] = f"no ({_choose_compile(explainer, device, asked, passes)[1]})"
+        steps["compiled"] = f"no ({_why_not_compiled(explainer, device, asked, passes)})"
     if not can_run_triton(device):
         steps["kernels"] = "torch"
     return steps
@@ -65,20 +66,16 @@ def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.d
 def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
     """Return how many noisy images of so many values one call takes, from the passes that one of them takes."""
     full = images_per_batch(device, values)
-    calls = _CALL.get(device.type, _CALL_ACCELERATOR)
+    calls = 1 if device.type == "cpu" else _CALL
     return max(1, min(full, calls * full // max(1, explainer.passes)))
 
 
 def own_precision(explainer: Explainer, device: torch.device) -> str:
     """Return the number format of the explainer's model as it is, and where torch may round it further."""
     dtype = explainer.model.precision
-    convolutions, products = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
-    rounded = {
-        "tf32 convolutions": convolutions,
-        "tf32 products": products,
-        "autocast": torch.is_autocast_enabled(device.type),
-    }
-    return ", ".join((dtype, *(name for name, on in rounded.items() if on)))
+    in_tf32 = tf32_allowed() if device.type == "cuda" and dtype == "float32" else (False, False)
+    rounded = (*in_tf32, torch.is_autocast_enabled(device.type))
+    return ", ".join((dtype, *compress(("tf32 convolutions", "tf32 products", "autocast"), rounded)))
 
 
 @contextmanager
@@ -102,10 +99,10 @@ def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
 def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> str:
     own = own_precision(explainer, device)
     single = _is_single(own)
+    if asked == "auto" and explainer.tunable and single:
+        return "float32" if _why_not_bfloat16(explainer, device) else "bfloat16"
     if asked == "auto":
-        if not (explainer.tunable and single):
-            return own
-        return "bfloat16" if not _why_not_bfloat16(explainer, device) else "float32"
+        return own
     if asked == "tf32" and device.type != "cuda":
         raise ArgumentError(f"precision='tf32' is a format of NVIDIA's GPUs, and this is {device}: use float32.")
     if not single and own != asked:
@@ -128,10 +125,10 @@ def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:
     return ""
 
 
-def _choose_compile(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> tuple[bool, str]:
-    """Return whether to compile, and why not; refuse it where it was asked for and cannot be done."""
+def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> str:
+    """Return why the network is not compiled, "" if it is; refuse it where it was asked for and cannot be done."""
     if asked.compile is False:
-        return False, "not asked for"
+        return "not asked for"
     if not explainer.tunable:
         problem = "a black box cannot be compiled from outside: compile its network yourself"
     elif not explainer.fusable:
@@ -140,9 +137,8 @@ def _choose_compile(explainer: Explainer, device: torch.device, asked: Tuning, p
         problem = missing_for_compiling(device)
     if problem and asked.compile is True:
         raise ArgumentError(f'compile=True: {problem}, or use "auto".')
-    if asked.compile == "auto" and not (device.type == "cuda" and passes >= _LONG and explainer.compilable):
-        problem = problem or "the wait would not pay"
-    return not problem, problem
+    pays = asked.compile != "auto" or (device.type == "cuda" and passes >= _LONG and explainer.compilable)
+    return problem or ("" if pays else "the wait would not pay")
 
 
 def _is_single(own: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,27 +16,26 @@ from torch import Tensor
 from .. import statistics
 from ..basics.machine import device_name
 from ..basics.messages import ArgumentError, Progress, check_target
-from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, class_names, describe
-from ..image import check_image, image_hash
+from ..certificate import Certificate
+from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
+from ..image import check_image, image_hash, to_photo
 from ..noise import snap
 from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign
-from ..ranking import check_levels_fit
+from ..ranking import Counts, check_levels_fit
 from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError
-from .loop import Task, count_each
+from .loop import Task, count_each, to_counts
 from .precision import record, settle, settle_as
 
-if TYPE_CHECKING:
-    from ..certificate import Certificate
-
+Image = Tensor | NDArray[np.floating]
 _UNTUNED = Tuning()
 
 
 class Subject(NamedTuple):
     """An image to explain, and the class to explain it for."""
 
-    image: Tensor | NDArray[np.floating]  # (C, H, W) in [0, 1], before normalisation
+    image: Image  # (C, H, W) in [0, 1], before normalisation
     target: int
     name: str = ""
     progress: Progress | None = None  # called with (samples counted, samples planned) after every batch
@@ -44,7 +43,7 @@ class Subject(NamedTuple):
 
 def certify(
     explainer: Explains,
-    image: Tensor | NDArray[np.floating],
+    image: Image,
     target: int,
     *,
     tau: float = TAU,
@@ -59,7 +58,7 @@ def certify(
 
 def sample(
     explainer: Explains,
-    image: Tensor | NDArray[np.floating],
+    image: Image,
     target: int,
     *,
     sigma: float = SIGMA,
@@ -130,16 +129,18 @@ def sample_plans(
     explainer = as_explainer(explainer)
     checked = [_check_subject(subject, explainer, plans) for subject in subjects]
     values = [image.numel() for image, _ in checked]
-    device = _device_of(explainer, checked[0][0])
+    device = explainer.model.device or checked[0][0].device
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
     settled = settle(explainer, tuning, device, values[0], passes)
     tuned = explainer.tuned(settled)
-    base = _provenance(explainer, device, settled, record(explainer, tuning, settled, device, passes))
+    about, steps = _about(explainer, device, settled), record(explainer, tuning, settled, device, passes)
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
-        clean, names = _on_lattice(image), class_names(explainer, [target])
-        source = replace(base, image=image_hash(clean), image_name=subject.name, target=target, class_names=names)
-        return Task.start(tuple(plans), clean, device, source, subject.progress)
+        clean = snap(image.cpu())  # where it is hashed; moving it later does not change it
+        shown = about | {"image": image_hash(clean), "image_name": subject.name}
+        source = Provenance(**shown, target=target, surgery=steps)
+        counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in plans)
+        return Task(tuple(plans), clean.to(device), source, counts, subject.progress, to_photo(clean))
 
     tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
     ahead = device.type == "cuda" and len(subjects) > 1
@@ -147,12 +148,7 @@ def sample_plans(
 
 
 def resume(
-    votes: Votes,
-    explainer: Explains,
-    image: Tensor | NDArray[np.floating],
-    *,
-    batch_size: int | None = None,
-    progress: Progress | None = None,
+    votes: Votes, explainer: Explains, image: Image, *, batch_size: int | None = None, progress: Progress | None = None
 ) -> Votes:
     """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
 
@@ -160,35 +156,31 @@ def resume(
     only: it is up to you to give the same.
     """
     explainer, source = as_explainer(explainer), votes.provenance
-    checked = check_image(image, explainer.model.channels)
-    device, clean = _device_of(explainer, checked), _on_lattice(checked)
     Tuning(batch_size).check()
+    clean, device = _on_lattice(image, explainer)
     tuning = settle_as(source, explainer, device, batch_size)
     tuned = explainer.tuned(tuning)
-    now = _provenance(explainer, device, tuning, tuned.surgery)
-    now = replace(now, image=image_hash(clean), image_name=source.image_name, target=source.target)
+    about = _about(explainer, device, tuning) | {"image": image_hash(clean), "image_name": source.image_name}
+    now = Provenance(**about, target=source.target, surgery={**(source.surgery or {}), **tuned.surgery})
     if changed := source.differences(now):
         raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
     if votes.complete:
         return votes
-    now = replace(now, surgery={**(source.surgery or {}), **tuned.surgery})
-    (whole,) = next(count_each([Task.resume(votes, clean.to(device), now, progress)], tuned, tuning))
-    return whole
+    counts, batches = (to_counts(votes, device),), list(source.batches or ())
+    task = Task((votes.plan,), clean.to(device), now, counts, progress, votes.photo, batches, votes.counted > 0)
+    return next(count_each([task], tuned, tuning))[0]
 
 
 def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
     """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
-    checked = check_image(subject.image, explainer.model.channels)
-    device = _device_of(explainer, checked)
-    settled = settle(explainer, replace(tuning, compile=False), device, checked.numel())
-    now = replace(
-        _provenance(explainer, device, settled), image=image_hash(_on_lattice(checked)), target=int(subject.target)
-    )
-    changed = (field.name for field in fields(Plan) if getattr(votes.plan, field.name) != getattr(plan, field.name))
-    drawn = [f"{name} was {getattr(votes.plan, name)}, now {getattr(plan, name)}" for name in changed]
-    return drawn + votes.provenance.differences(now)
+    clean, device = _on_lattice(subject.image, explainer)
+    settled = settle(explainer, replace(tuning, compile=False), device, clean.numel())
+    about = _about(explainer, device, settled) | {"image": image_hash(clean), "image_name": subject.name}
+    was, now = asdict(votes.plan), asdict(plan)
+    drawn = [f"{name} was {was[name]}, now {now[name]}" for name in now if was[name] != now[name]]
+    return drawn + votes.provenance.differences(Provenance(**about, target=int(subject.target)))
 
 
 def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]) -> tuple[Tensor, int]:
@@ -198,14 +190,10 @@ def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]
     return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
 
 
-def _device_of(explainer: Explainer, image: Tensor) -> torch.device:
-    """Return the device of the explainer's model, else the image's."""
-    return explainer.model.device or image.device
-
-
-def _on_lattice(image: Tensor) -> Tensor:
-    """Snap an image on the CPU, where it is hashed; moving it later does not change it."""
-    return snap(image.cpu())
+def _on_lattice(image: Image, explainer: Explainer) -> tuple[Tensor, torch.device]:
+    """Return an image on the lattice, on the CPU as yet, and the device of the explainer's model, else its own."""
+    checked = check_image(image, explainer.model.channels)
+    return snap(checked.cpu()), explainer.model.device or checked.device
 
 
 def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
@@ -227,20 +215,13 @@ def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
             yield task
 
 
-def _provenance(
-    explainer: Explainer, device: torch.device, tuning: Tuning, surgery: Mapping[str, str] | None = None
-) -> Provenance:
-    """Tell of explainer and machine; image and target are filled in for each subject."""
-    assert tuning.batch_size is not None, "the tuning is settled"
-    return Provenance(
+def _about(explainer: Explainer, device: torch.device, tuning: Tuning) -> dict[str, Any]:
+    """Tell for the provenance of explainer and machine."""
+    return {
         **describe(explainer),
-        image="",
-        image_name="",
-        target=0,
-        class_names={},
-        device=device_name(device),
-        precision=tuning.precision,
-        compiled=tuning.compile is True,
-        batch_size=tuning.batch_size,
-        surgery=surgery,
-    )
+        "class_names": {},  # the loop adds those that are answered
+        "device": device_name(device),
+        "precision": tuning.precision,
+        "compiled": tuning.compile is True,
+        "batch_size": tuning.batch_size,
+    }
