@@ -1,4 +1,4 @@
-"""Entries: votes under the names a page shows, and the chunks that hold their bytes."""
+"""Entries: what a page says about votes and studies, and the chunks that hold their bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,9 @@ class Chunks:
         return name
 
     @property
-    def apart(self) -> bool:
-        """True once the chunks are in the folder."""
-        return self.size > self.limit
+    def apart(self) -> Path | None:
+        """The folder, once the chunks are in it."""
+        return self.folder if self.size > self.limit else None
 
     def remove_others(self) -> None:
         """Delete the chunks that earlier pages of the same name left in the folder, and nothing else."""
@@ -86,55 +86,39 @@ class Chunks:
         self.inside.clear()
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Votes and their names: those of their own provenance, or those of the study that asked for them."""
+def choices_of(votes: Votes) -> dict[str, str]:
+    """Return facts that tell these votes from others, the most telling first."""
+    plan, source = votes.plan, votes.provenance
+    return {
+        "Image": source.image_name or "image",
+        "Model": source.model or "not named",
+        "Method": source.method or "not named",
+        "Layer": source.layer or "not named",
+        "Noise σ": f"{plan.sigma:g}",
+        "Samples n": str(plan.n),
+        "Rules": rules_in_words(plan),
+        "Class": source.target_name,
+        "Parameters": json.dumps(dict(source.params), sort_keys=True),
+        "Digest of the image": source.image[:12],
+        "Digest of the weights": source.weights[:12],
+        "Seed": str(plan.seed),
+    }
 
-    votes: Votes
-    image: str
-    model: str
-    method: str
-    layer: str
 
-    @classmethod
-    def of(cls, votes: Votes) -> Shown:
-        source = votes.provenance
-        return cls(votes, source.image_name or "image", source.model, source.method, source.layer)
-
-    @property
-    def choices(self) -> dict[str, str]:
-        """Facts that tell these votes from others, the most telling first."""
-        plan, source = self.votes.plan, self.votes.provenance
-        return {
-            "Image": self.image,
-            "Model": self.model or "not named",
-            "Method": self.method or "not named",
-            "Layer": self.layer or "not named",
-            "Noise σ": f"{plan.sigma:g}",
-            "Samples n": str(plan.n),
-            "Rules": rules_in_words(plan),
-            "Class": source.target_name,
-            "Parameters": json.dumps(dict(source.params), sort_keys=True),
-            "Digest of the image": source.image[:12],
-            "Digest of the weights": source.weights[:12],
-            "Seed": str(plan.seed),
-        }
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Facts by which these votes can be made again."""
-        plan, source = self.votes.plan, self.votes.provenance
-        parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in source.params.items())
-        return {
-            "Explained class": f"{source.target_name} ({source.target})",
-            "Parameters": parameters or "none",
-            "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
-            "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
-            "Weights": source.weights[:16] or "unknown",
-            "Image": source.image[:16],
-            "Computed on": f"{source.device}, {source.precision}, {source.batch_size} at once",
-            "Versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
-        }
+def facts_of(votes: Votes) -> dict[str, str]:
+    """Return facts by which these votes can be made again."""
+    plan, source = votes.plan, votes.provenance
+    parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in source.params.items())
+    return {
+        "Explained class": f"{source.target_name} ({source.target})",
+        "Parameters": parameters or "none",
+        "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
+        "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
+        "Weights": source.weights[:16] or "unknown",
+        "Image": source.image[:16],
+        "Computed on": f"{source.device}, {source.precision}, {source.batch_size} at once",
+        "Versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
+    }
 
 
 def rules_in_words(plan: Plan) -> str:
@@ -161,11 +145,13 @@ def open_study(path: Path) -> Study:
     return Study(Inventory.load(path).settings, path.parent, path)
 
 
-def shown_of(study: Study) -> Iterator[Shown | None]:
+def votes_of(study: Study) -> Iterator[Votes | None]:
     """Yield the votes of each job under the study's own names, None if they are not there yet."""
     for job in study.jobs():
-        votes = study.store.load_votes(job)
-        yield None if votes is None else Shown(votes, job.scene.name, job.model.label, job.method, job.layer)
+        if votes := study.store.load_votes(job):
+            names = {"image_name": job.scene.name, "model": job.model.label, "method": job.method, "layer": job.layer}
+            votes = replace(votes, provenance=replace(votes.provenance, **names))
+        yield votes
 
 
 def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
@@ -215,13 +201,11 @@ def _out_of_reach(
 def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
     """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank."""
     reached = {column.metric for column in COLUMNS if (line.model, column.scene) not in beyond}
-    ranks = {metric: rank for metric, rank in line.ranks.items() if metric in reached}
-    cells = [_cell(line, column.metric, column.metric in reached) for column in COLUMNS]
-    rank = f"{sum(ranks.values()) / len(ranks):.1f}" if ranks else ""
+    cells = []
+    for column in COLUMNS:
+        mean, rank = line.cell(column.metric)
+        told = column.metric in reached or mean == "not measured"
+        cells.append(f"{mean} {rank}".rstrip() if told else "out of reach")
+    ranked = replace(line, ranks={metric: rank for metric, rank in line.ranks.items() if metric in reached})
+    rank = "" if ranked.mean_rank is None else f"{ranked.mean_rank:.1f}"
     return {"names": [line.model, line.layer, line.method], "cells": [*cells, rank]}
-
-
-def _cell(line: Line, metric: str, reached: bool) -> str:
-    """Say a mean with its 95 % half-width and rank, for a person."""
-    mean, rank = line.cell(metric)
-    return f"{mean} {rank}".rstrip() if reached or mean == "not measured" else "out of reach"

@@ -28,10 +28,8 @@ def certificate_html(certificate: Certificate) -> str:
         for level in certificate.levels
     )
     levels = ", ".join(f"{level} %" for level in certificate.levels)
-    return (
-        f"<div><p><b>{_title(votes)}</b></p>{_pictures(votes, maps, f'certified maps for K = {levels}')}"
-        f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table><p>{escape(certificate.promise)}</p></div>"
-    )
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+    return _block(votes, maps, f"certified maps for K = {levels}", f"{table}<p>{escape(certificate.promise)}</p>")
 
 
 def votes_html(votes: Votes) -> str:
@@ -40,25 +38,20 @@ def votes_html(votes: Votes) -> str:
     levels = ", ".join(f"{level} %" for level in votes.plan.levels)
     counted = f"{votes.counted} of {votes.plan.n} samples at σ = {votes.plan.sigma:g}"
     what = f"share of samples with each pixel in the top K %, for K = {levels}"
-    return (
-        f"<div><p><b>{_title(votes)}</b></p>{_pictures(votes, maps, what)}"
-        f"<p>{escape(counted)}; dark: the {escape(what)}.</p></div>"
-    )
-
-
-def _title(votes: Votes) -> str:
-    source = votes.provenance
-    return escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
+    return _block(votes, maps, what, f"<p>{escape(counted)}; dark: the {escape(what)}.</p>")
 
 
 def _to_bytes(picture: NDArray[np.float64]) -> NDArray[np.uint8]:
     return np.rint(255 * picture).astype(np.uint8)
 
 
-def _pictures(votes: Votes, maps: Sequence[NDArray[np.uint8]], what: str) -> str:
-    """Show the photograph, if there is one, and `maps` in one row, with one alternative text for all maps."""
+def _block(votes: Votes, maps: Sequence[NDArray[np.uint8]], what: str, below: str) -> str:
+    """Show a title, photograph (if any) and `maps` in one row, with one alternative text for all maps, and the rest."""
+    source = votes.provenance
+    title = escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
     photo = "" if votes.photo is None else _tag(votes.photo, "jpeg", "Photograph")
-    return photo + "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(maps))
+    pictures = "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(maps))
+    return f"<div><p><b>{title}</b></p>{photo}{pictures}{below}</div>"
 
 
 def _tag(picture: NDArray[np.uint8], kind: str, alt: str) -> str:
