@@ -28,7 +28,7 @@ from ..sampling.checkpoint import explainer_of, image_of
 from ..votes import Votes
 from . import terminal
 from .certify import ModelOptions as ModelOptions
-from .votes import check_own_names, load_certificates, make_folder
+from .votes import load_certificates, make_folder
 
 _FEW = 6  # tables of single files that a person would read
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
@@ -102,8 +102,7 @@ def _check_places(files: Sequence[Path], certificates: Sequence[Certificate], sc
     """Make the folder for results, and refuse names that they could not have there."""
     if out is None:
         return
-    check_own_names(files, "votes", "attack them apart")
-    make_folder(out)
+    make_folder(out, files, "votes", "attack them apart")
     for file, (height, width) in zip(files, (one.votes.size for one in certificates), strict=True):
         last = None if scope.pixels is None else (height - 1, width - 1)  # no pixel has a longer name
         check_name(_arrays_file(file, last, out))
@@ -131,30 +130,25 @@ def _name_of(votes: Path, pixel: Pixel | None) -> str:
 def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
     """Print a table and a verdict for each file, and sums for several; for many files only verdicts and sums."""
     outcomes = [one.outcome for one in finished]
+    together = summarise(outcomes)
     if as_json:
-        together = [summary.as_dict() for summary in summarise(outcomes)]
         attacks = [
             {"votes": str(file), "files": list(map(str, written)), **outcome.as_dict()}
             for outcome, file, written in finished
         ]
-        terminal.print_json({"attacks": attacks, "summary": together})
+        terminal.print_json({"attacks": attacks, "summary": [summary.as_dict() for summary in together]})
         return
     for one in finished:
         if few := len(finished) <= _FEW:
             terminal.out.print(_table_of_one(one.outcome))
-        _print_verdict(one, with_files=few)
+        colour, where = "red" if one.outcome.broken else "green", f"{one.votes}{_at(one.outcome)}"
+        terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
+        for path in one.written if few else ():
+            terminal.print_path(path)
     if len(finished) > 1:
-        for summary in summarise(outcomes):
+        for summary in together:
             terminal.out.print(_table_of_all(summary))
     terminal.out.print(_legend(outcomes))
-
-
-def _print_verdict(one: Finished, with_files: bool) -> None:
-    colour = "red" if one.outcome.broken else "green"
-    where = f"{one.votes}{_at(one.outcome)}"
-    terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
-    for path in one.written if with_files else ():
-        terminal.print_path(path)
 
 
 # ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,10 +156,8 @@ def _print_verdict(one: Finished, with_files: bool) -> None:
 
 def _table_of_one(outcome: Outcome) -> Table:
     source = outcome.certificate.votes.provenance
-    image = f"{source.image_name or 'image'}{_at(outcome)}"
-    about = f"{image}, {source.method} at {source.layer}, K = {outcome.level} %"
-    (summary,) = summarise([outcome])
-    return _table(f"Flipped pixels: {about}", summary)
+    about = f"{source.image_name or 'image'}{_at(outcome)}, {source.method} at {source.layer}, K = {outcome.level} %"
+    return _table(f"Flipped pixels: {about}", *summarise([outcome]))
 
 
 def _table_of_all(summary: Summary) -> Table:
@@ -187,7 +179,8 @@ def _table(title: str, summary: Summary) -> Table:
         if size != before:
             table.add_section()
         images = [str(row.images)] if some else []
-        table.add_row(size if size != before else "", _AGAINST[row.change], *images, *_cells(row))
+        cells = [cell for group in GROUPS for cell in _cells(row.tolls[group])]
+        table.add_row(size if size != before else "", _AGAINST[row.change], *images, *cells)
     return table
 
 
@@ -198,20 +191,12 @@ def _sizes(rows: Sequence[Case]) -> list[str]:
     return [f"{row.multiple:.3g} R" if row.multiple else "δ = 0" for row in rows]
 
 
-def _cells(row: Case) -> list[str]:
-    cells = []
-    for group in GROUPS:
-        cells.append(_flips(row.tolls[group]))
-        if group in CERTIFIED:
-            cells.append(str(row.tolls[group].abstains) if row.tolls[group].pixels else "–")
-    return cells
-
-
-def _flips(toll: Toll) -> str:
-    if not toll.flipped:
-        return "0" if toll.pixels else "–"
+def _cells(toll: Toll) -> list[str]:
+    """Return how many pixels of a group flipped and, if they were certified, how many abstain."""
     provably = f" ({toll.provably})" if toll.provably else ""
-    return f"{toll.flipped}{provably} {toll.percent:.1f} %"
+    flipped = f"{toll.flipped}{provably} {toll.percent:.1f} %" if toll.flipped else "0"
+    cells = [flipped] if toll.abstains is None else [flipped, str(toll.abstains)]
+    return cells if toll.pixels else ["–"] * len(cells)
 
 
 def _legend(outcomes: Sequence[Outcome]) -> str:

@@ -22,7 +22,7 @@ from ..sampling.checkpoint import Place, find_votes, sample_into
 from ..sampling.sample import Interrupted, SamplingError, Subject
 from ..votes import Votes
 from . import terminal
-from .votes import Result, check_own_names, draw, make_folder, picture_file, show_results
+from .votes import Result, draw, make_folder, picture_file, show_results
 
 
 class ModelOptions(NamedTuple):
@@ -87,8 +87,7 @@ def prepare(
     paths = images or photographs()
     for path in paths:
         check_image_file(path)
-    check_own_names(paths, "images", "rename or run them apart")
-    make_folder(output.folder)
+    make_folder(output.folder, paths, "images", "rename or run them apart")
     explained = f"{name}-{layer or METHODS[name].layers[0]}"
     places = [Place.of(output.folder / f"{path.stem}-{explained}.safetensors") for path in paths]
     for place in places:
@@ -129,17 +128,12 @@ def run(job: Job, as_json: bool) -> int:
                 return terminal.INTERRUPTED
             raise
     for result, begun in zip(results, job.begun, strict=True):
-        _note_halved_batches(result, begun.counted if begun else 0)
+        before = begun.counted if begun else 0  # a batch of another size after these was halved as memory ran out
+        halved = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > before]
+        if sizes := "; ".join(f"from sample {first} on, {size} images at once" for first, size in halved):
+            terminal.note(f"{result.image}: memory ran out: {sizes}.")
     show_results(results, as_json)
     return terminal.DONE
-
-
-def _note_halved_batches(result: Result, counted: int) -> None:
-    """Say where batches became smaller after the samples `counted` before: sampling halves them as memory runs out."""
-    batches = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > counted]
-    if batches:
-        sizes = "; ".join(f"from sample {first} on, {size} images at once" for first, size in batches)
-        terminal.note(f"{result.image}: memory ran out: {sizes}.")
 
 
 def _parse_parameter(text: str) -> tuple[str, Any]:

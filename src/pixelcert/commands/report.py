@@ -81,13 +81,12 @@ def draw_figures(
         raise ArgumentError(f"--out {out} is a file: name a folder.")
     with terminal.status("Reading the study"):
         study = Study.open(file, folder)
-        findings = Findings(study)
-        findings.at(**view)
+        shown = Findings(study).at(**view)
     into = study.folder / "figures" if out is None else out
     for one, figure in entries.items():
         try:
             with terminal.status(f"Drawing {one}"):
-                drawn = figure.draw(findings.at(**view))
+                drawn = figure.draw(shown)
                 files = [save(drawn, into / f"{one}.{kind}") for kind in dict.fromkeys(kinds or FORMATS)]
         except PixelcertError as error:
             if name != "all":

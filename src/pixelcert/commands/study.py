@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,11 @@ def in_words(seconds: float | None) -> str:
 def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
     """Print jobs, network runs and time by model, method and layer, then the sums, and the jobs that cannot be done."""
     for model in dict.fromkeys(kind.model for kind in estimates):
-        headings = ("jobs left", "network runs", "per image", "per grid", "in all")
-        table = terminal.table(model, "method, layer", *headings)
-        for method, layer in dict.fromkeys((kind.method, kind.layer) for kind in estimates if kind.model == model):
-            where = (model, method, layer)
-            here = {kind: one for kind, one in estimates.items() if (kind.model, kind.method, kind.layer) == where}
-            table.add_row(escape(f"{method}, {layer}"), *_costs(here))
+        table = terminal.table(model, "method, layer", "jobs left", "network runs", "per image", "per grid", "in all")
+        of_model = {kind: one for kind, one in estimates.items() if kind.model == model}
+        for where in dict.fromkeys((kind.method, kind.layer) for kind in of_model):
+            here = {kind: one for kind, one in of_model.items() if (kind.method, kind.layer) == where}
+            table.add_row(escape(", ".join(where)), *_costs(here))
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
     if seconds := _known_seconds(possible):
@@ -243,9 +243,9 @@ def show_outcome(tally: Tally, folder: Path) -> None:
 def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
     """Print a table for each model and layer: every method's means and ranks, the best mean rank first."""
     headings = ["method", *(f"{column.title}{' ↓' if column.best < 0 else ''}" for column in COLUMNS), "mean rank"]
-    for model, layer in dict.fromkeys((line.model, line.layer) for line in lines):
+    for (model, layer), methods in groupby(lines, lambda line: (line.model, line.layer)):
         table = terminal.table(f"{model}, {layer} layer", *headings)
-        for line in (line for line in lines if (line.model, line.layer) == (model, layer)):
+        for line in methods:
             cells = [_mean_and_rank(line, column.metric) for column in COLUMNS]
             rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
             table.add_row(escape(line.method), *cells, rank)

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from typer.core import TyperGroup
@@ -134,12 +134,7 @@ def progress(unit: str = "samples") -> Iterator[Track]:
     with Bars(*counted, TextColumn(f"{unit}, left"), TimeRemainingColumn(), console=err) as bars:
 
         def track(name: str) -> Progress:
-            tasks: list[TaskID] = []
-
-            def update(done: int, total: int) -> None:
-                tasks[:] = tasks or [bars.add_task(name, total=None)]
-                bars.update(tasks[0], completed=done, total=total)
-
-            return update
+            task = bars.add_task(name, total=None, visible=False)  # until there is news
+            return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
         yield track

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -36,8 +37,7 @@ def show(
 ) -> list[Result]:
     """Certify saved votes, all of them before the first picture is drawn."""
     if picture and out is not None:
-        check_own_names(files, "votes", "show them apart")
-        make_folder(out)
+        make_folder(out, files, "votes", "show them apart")
     results = [
         Result(one, file, picture_file(file, one.votes.plan, criterion, levels, out) if picture else None)
         for file, one in zip(files, load_certificates(files, criterion, levels), strict=True)
@@ -129,19 +129,15 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder for results."""
+def make_folder(out: Path, sources: Sequence[Path], what: str, remedy: str) -> None:
+    """Make the folder for what comes of `sources`; refuse two whose results would have one name."""
+    stems = Counter(source.stem for source in sources)
+    if twice := sorted(stem for stem, count in stems.items() if count > 1):
+        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
-
-
-def check_own_names(files: Sequence[Path], what: str, remedy: str) -> None:
-    """Refuse files of which two would be written under one name."""
-    stems = [file.stem for file in files]
-    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
-        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
 
 
 def picture_file(

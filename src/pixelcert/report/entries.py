@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -44,9 +44,7 @@ class Chunks:
 
     def __exit__(self, *error: object) -> None:
         if error[0] is not None:
-            for file in self._new:
-                file.unlink(missing_ok=True)
-            self._remove_empty_folder()
+            self._remove(self._new)
 
     def add(self, kind: str, data: bytes) -> str:
         """Keep `data`, and return the name to find it by."""
@@ -68,12 +66,13 @@ class Chunks:
     def remove_others(self) -> None:
         """Delete the chunks that earlier pages of the same name left in the folder, and nothing else."""
         kept = self.names if self.apart else set()
-        for file in self.folder.glob("*.js") if self.folder.is_dir() else ():
-            if NAME.fullmatch(file.stem) and file.stem not in kept:
-                file.unlink(missing_ok=True)
-        self._remove_empty_folder()
+        others = (file for file in self.folder.glob("*.js") if file.stem not in kept)
+        self._remove(file for file in others if NAME.fullmatch(file.stem))
 
-    def _remove_empty_folder(self) -> None:
+    def _remove(self, files: Iterable[Path]) -> None:
+        """Delete files of the folder, and the folder too if nothing is left in it."""
+        for file in files:
+            file.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -149,8 +148,9 @@ def votes_of(study: Study) -> Iterator[Votes | None]:
     """Yield the votes of each job under the study's own names, None if they are not there yet."""
     for job in study.jobs():
         if votes := study.store.load_votes(job):
-            names = {"image_name": job.scene.name, "model": job.model.label, "method": job.method, "layer": job.layer}
-            votes = replace(votes, provenance=replace(votes.provenance, **names))
+            model, method, layer = job.model.label, job.method, job.layer
+            named = replace(votes.provenance, image_name=job.scene.name, model=model, method=method, layer=layer)
+            votes = replace(votes, provenance=named)
         yield votes
 
 
