@@ -91,13 +91,13 @@ def certify(
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
     criterion = Criterion(tau, alpha, correction).for_plan(plan)  # type: ignore[arg-type]
     with terminal.loading("Loading model and images"):
-        from .certify import MethodOptions, ModelOptions, Output, Tuning, prepare, run
+        from .certify import Job, MethodOptions, ModelOptions, Output, Tuning
 
         explainer = ModelOptions(model, weights, device), MethodOptions(method, layer, param or ())
         tuning = Tuning(batch_size, precision, "auto" if compiled is None else compiled)
         output = Output(out, picture, resume, overwrite)
-        job = prepare(images or (), target, *explainer, plan, criterion, tuning, output)
-    return run(job, as_json)
+        job = Job(images or (), target, *explainer, plan, criterion, tuning, output)
+    return job.run(as_json)
 
 
 @app.command()

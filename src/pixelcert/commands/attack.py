@@ -19,7 +19,6 @@ from ..attacks.outcome import Outcome
 from ..attacks.summary import Case, Summary, summarise
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError
-from ..certificate import Certificate
 from ..image import image_hash, load_image
 from ..models import load_model
 from ..noise import snap
@@ -63,7 +62,8 @@ def prepare(
     certificates = load_certificates(files, criterion)
     model.check()
     _check_images([certificate.votes for certificate in certificates], images)
-    _check_places(files, certificates, scope, out)
+    if out is not None:
+        make_folder(out, files, "votes", "attack them apart")
     load, found = cache(load_model), []
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
@@ -72,6 +72,8 @@ def prepare(
         for pixel in [None] if count is None else choose_pixels(certificate, level, count, effort.seed):
             campaign = Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)
             found.append((file, campaign))
+            if out is not None:
+                check_name(_arrays_file(file, pixel, out))
     return found
 
 
@@ -96,16 +98,6 @@ def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
     if files and not any(image_hash(snap(image)) == certified for certified, image in pairs):
         names = ", ".join(dict.fromkeys(one.provenance.image_name or "the image" for one in votes))
         raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
-
-
-def _check_places(files: Sequence[Path], certificates: Sequence[Certificate], scope: Scope, out: Path | None) -> None:
-    """Make the folder for results, and refuse names that they could not have there."""
-    if out is None:
-        return
-    make_folder(out, files, "votes", "attack them apart")
-    for file, (height, width) in zip(files, (one.votes.size for one in certificates), strict=True):
-        last = None if scope.pixels is None else (height - 1, width - 1)  # no pixel has a longer name
-        check_name(_arrays_file(file, last, out))
 
 
 def _write(outcome: Outcome, votes: Path, out: Path | None) -> tuple[Path, ...]:

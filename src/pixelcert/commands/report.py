@@ -38,8 +38,8 @@ def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> Non
             written = write_study_page(out, open_study(sources[0]), **given, limit=most, progress=track(str(out)))
     terminal.say(f"{written.page}: {written.entries} maps, {written.page_bytes / 1e6:.1f} MB")
     if written.folder is not None:
-        size = written.folder_bytes / 1e6
-        terminal.say(f"{written.folder}: {size:.1f} MB that the page loads on demand; keep it beside the page.")
+        size = f"{written.folder_bytes / 1e6:.1f} MB"
+        terminal.say(f"{written.folder}: {size} that the page loads on demand; keep it beside the page.")
 
 
 def _load_each(files: Sequence[Path], levels: Sequence[float] = (), **criterion: Any) -> Iterator[Votes]:
@@ -88,9 +88,8 @@ def draw_figures(
             with terminal.status(f"Drawing {one}"):
                 drawn = figure.draw(shown)
                 files = [save(drawn, into / f"{one}.{kind}") for kind in dict.fromkeys(kinds or FORMATS)]
+            terminal.say(", ".join(map(str, files)))
         except PixelcertError as error:
             if name != "all":
                 raise
             terminal.say(f"{one}: skipped: {error}")
-        else:
-            terminal.say(", ".join(map(str, files)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -48,8 +49,7 @@ def plan(study: Study, calibrate: bool, device: str | None) -> None:
     left = sum(one.jobs for one in estimates.values())
     terminal.out.print(f"[bold]{len(all_jobs)} jobs, {len(all_jobs) - left} done[/]")
     show_estimates(estimates)
-    for note in study.unreachable(inventory):
-        terminal.note(note)
+    terminal.note(*study.unreachable(inventory))
 
 
 def run(
@@ -61,8 +61,7 @@ def run(
         damaged = study.verify(inventory, track("finished files")) if verify else []
     if damaged:
         terminal.say(f"{len(damaged)} files were damaged and will be made again: {damaged[0]} …")
-    for note in study.unreachable(inventory):
-        terminal.note(note)
+    terminal.note(*study.unreachable(inventory))
     try:
         with live() as watch:
             tally = study.run(inventory, device=device, cluster=cluster, retries=retries, verify=False, watch=watch)
@@ -134,7 +133,7 @@ def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
     if seconds := _known_seconds(possible):
         terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
     if possible:
-        terminal.out.print(f"Votes to come take about {in_bytes(sum(one.bytes for one in possible))}.")
+        terminal.out.print(f"Votes to come take about {decimal(sum(one.bytes for one in possible))}.")
     refused = {f"{kind.method} at {kind.layer} of {kind.model}": one.refused for kind, one in estimates.items()}
     show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
 
@@ -156,16 +155,6 @@ def _costs(estimates: Mapping[JobKind, Estimate]) -> list[str]:
 def _known_seconds(estimates: Iterable[Estimate]) -> list[float]:
     """Return the seconds of all jobs of each estimate, as far as known."""
     return [one.seconds * one.sampled for one in estimates if one.seconds is not None]
-
-
-def in_bytes(count: float) -> str:
-    """Return a size in words.
-
-    >>> in_bytes(1_500_000), in_bytes(117e9)
-    ('1.5 MB', '117 GB')
-    """
-    size, unit = (count / 1e9, "GB") if count >= 1e9 else (count / 1e6, "MB")
-    return f"{size:.3g} {unit}"
 
 
 def show_notes(notes: Iterable[tuple[str, str]], title: str = "note") -> None:

@@ -97,9 +97,10 @@ def say(text: str) -> None:
     err.print(escape(text), soft_wrap=True)
 
 
-def note(text: str) -> None:
-    """Print a line that a user would want to know about."""
-    err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+def note(*texts: str) -> None:
+    """Print lines that a user would want to know about."""
+    for text in texts:
+        err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

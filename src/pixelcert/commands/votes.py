@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError, naming
-from ..certificate import Certificate, certify_votes
+from ..certificate import Certificate, Prediction, certify_votes
 from ..plan import Criterion, Plan, check_levels
 from ..statistics import rounded_down
 from ..votes import Votes
@@ -79,8 +79,8 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
     for certificate in {result.certificate.promise: result.certificate for result in results}.values():
         terminal.out.print(escape(_promise(certificate)))
     for result in results:
-        if prediction := _prediction(result.certificate):
-            terminal.out.print(escape(f"{result.image}: {prediction}"))
+        if prediction := result.certificate.prediction:
+            terminal.out.print(escape(f"{result.image}: {_answer(result.certificate.votes, prediction)}"))
         for path in filter(None, (result.votes, result.picture)):
             terminal.print_path(path)
 
@@ -93,15 +93,12 @@ def _promise(certificate: Certificate) -> str:
     return certificate.promise if certificate.correction == "none" else f"{certificate.promise} {size}"
 
 
-def _prediction(certificate: Certificate) -> str | None:
+def _answer(votes: Votes, prediction: Prediction) -> str:
     """Say how often the model gave its answer under noise, and whether that is certified."""
-    prediction = certificate.prediction
-    if prediction is None:
-        return None
-    name = certificate.votes.provenance.class_name(prediction.answer)
+    name = votes.provenance.class_name(prediction.answer)
     needed = f"{prediction.claim.votes_needed} are needed" if prediction.claim else "n is too small for that"
     verdict = "certified" if prediction.certified else f"not certified, {needed}"
-    return f"the model answers {name} in {prediction.votes} of {certificate.votes.plan.n} noisy copies ({verdict})"
+    return f"the model answers {name} in {prediction.votes} of {votes.plan.n} noisy copies ({verdict})"
 
 
 def _result_as_dict(result: Result) -> dict[str, Any]:

@@ -161,26 +161,22 @@ def pack(votes: Votes, levels: Sequence[float] | None = None) -> bytes:
         planes.append(votes.guess_ones[rows])
     kind = "<u1" if votes.plan.n < 256 else "<u2" if votes.plan.n < 65536 else "<u4"
     colours = level_colours(ordered)
+    answer = None
+    if votes.predictions is not None:
+        most = int(votes.predictions.argmax())
+        answer = {"name": votes.provenance.class_name(most), "votes": int(votes.predictions[most])}
     header = {
         "size": votes.size,
         "bytes": int(kind[-1]),
         "levels": ordered,
         "colours": [_bytes_of(colours[level]) for level in ordered],
         "target": votes.provenance.target_name,
-        "answer": _answer(votes),
+        "answer": answer,
         "facts": facts_of(votes),
     }
     flat = np.stack(planes).astype(kind).reshape(-1)
     differences = np.diff(flat, prepend=flat.dtype.type(0))  # wraps around, and so does the sum that undoes it
     return zlib.compress(json.dumps(header).encode() + b"\n" + differences.astype(kind).tobytes(), 6)
-
-
-def _answer(votes: Votes) -> dict[str, Any] | None:
-    """Return the model's most frequent answer under noise, with its votes."""
-    if votes.predictions is None:
-        return None
-    answer = int(votes.predictions.argmax())
-    return {"name": votes.provenance.class_name(answer), "votes": int(votes.predictions[answer])}
 
 
 def to_png(picture: NDArray[np.uint8]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,6 @@ from ..figures.registry import FIGURES
 from ..plan import PRESETS, Plan
 from ..statistics import fewest_samples
 from ..study.inventory import FILE, Inventory
-from ..study.settings import Settings
 from ..study.study import Study
 from ..study.tables import COLUMNS, Line, Means, planned, point_in_words, rows, summarise
 from ..votes import Votes
@@ -29,7 +28,7 @@ NAME = re.compile(r"(counts|photo|figure)-[0-9a-f]{20}")
 class Chunks:
     """Chunks by name. They stay in memory up to `limit`; beyond it, all move to `folder`.
 
-    As a context, it removes the files it wrote if the page fails.
+    As a context, it deletes the files that an earlier page of the same name left or, if the page fails, its own.
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -37,14 +36,22 @@ class Chunks:
         self.inside: dict[str, str] = {}
         self.names: set[str] = set()
         self.size = 0  # characters, inside and outside
-        self._new: list[Path] = []  # files that were not there before
 
     def __enter__(self) -> Chunks:
+        self._earlier = {file.stem for file in self._files()}
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is not None:
-            self._remove(self._new)
+        kept = self._earlier if error[0] is not None else self.names if self.apart else set()
+        for file in self._files():
+            if file.stem not in kept:
+                file.unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _files(self) -> list[Path]:
+        """Return the chunks in the folder, and no other file."""
+        return [file for file in self.folder.glob("*.js") if NAME.fullmatch(file.stem)]
 
     def add(self, kind: str, data: bytes) -> str:
         """Keep `data`, and return the name to find it by."""
@@ -54,35 +61,15 @@ class Chunks:
             self.names.add(name)
             self.inside[name] = b64encode(data).decode()
             self.size += len(self.inside[name])
-            if self.apart:
-                self._move_out()
+        while self.apart and self.inside:
+            one, text = self.inside.popitem()
+            write_atomically(self.folder / f"{one}.js", f'pixelcertChunk("{one}","{text}");\n'.encode())
         return name
 
     @property
     def apart(self) -> Path | None:
         """The folder, once the chunks are in it."""
         return self.folder if self.size > self.limit else None
-
-    def remove_others(self) -> None:
-        """Delete the chunks that earlier pages of the same name left in the folder, and nothing else."""
-        kept = self.names if self.apart else set()
-        others = (file for file in self.folder.glob("*.js") if file.stem not in kept)
-        self._remove(file for file in others if NAME.fullmatch(file.stem))
-
-    def _remove(self, files: Iterable[Path]) -> None:
-        """Delete files of the folder, and the folder too if nothing is left in it."""
-        for file in files:
-            file.unlink(missing_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
-
-    def _move_out(self) -> None:
-        for name, text in self.inside.items():
-            file = self.folder / f"{name}.js"
-            if not file.exists():
-                self._new.append(file)
-            write_atomically(file, f'pixelcertChunk("{name}","{text}");\n'.encode())
-        self.inside.clear()
 
 
 def choices_of(votes: Votes) -> dict[str, str]:
@@ -186,20 +173,17 @@ def _tables(study: Study) -> Iterator[dict[str, Any]]:
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
     for point in sorted(points, key=lambda point: point != usual):
         if lines := summarise(table, **point):
-            beyond = _out_of_reach(settings, point, sizes)
+            plan = settings.plans()[point["preset"], point["sigma"], point["n"]]
+            criterion = settings.criterion(point["tau"])
+            beyond = {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
             yield {"caption": point_in_words(point), "lines": [_line(line, beyond) for line in lines]}
 
 
-def _out_of_reach(
-    settings: Settings, point: Mapping[str, Any], sizes: Mapping[tuple[str, str], int]
-) -> set[tuple[str, str]]:
-    """Return (model, kind of scene) of the maps with too many pixels for n to certify any at this point's τ."""
-    plan, criterion = settings.plans()[point["preset"], point["sigma"], point["n"]], settings.criterion(point["tau"])
-    return {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
-
-
 def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
-    """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank."""
+    """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank.
+
+    In `beyond` are (model, kind of scene) of the maps with too many pixels for n to certify any at the point's τ.
+    """
     reached = {column.metric for column in COLUMNS if (line.model, column.scene) not in beyond}
     cells = []
     for column in COLUMNS:

@@ -98,7 +98,6 @@ def _write(path: Path, chunks: Chunks, index: Index, about: dict[str, Any], titl
     content = {**index.content(), **about, "folder": chunks.apart and chunks.apart.name}
     page = compose(title, content, chunks.inside).encode()
     write_atomically(path, page)
-    chunks.remove_others()
     return Written(path, chunks.apart, len(content["entries"]), len(page), chunks.size if chunks.apart else 0)
 
 
@@ -253,11 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _read(path: Path) -> bytes | None:
     """Return a plain file's bytes; None if a link or something else has taken its place."""
-    if path.is_symlink():
-        return None
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
     with os.fdopen(handle, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else None
+        return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) and not path.is_symlink() else None
