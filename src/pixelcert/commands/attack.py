@@ -33,14 +33,6 @@ _FEW = 6  # tables of single files that a person would read
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
 
 
-class Scope(NamedTuple):
-    """The part of a certificate that is attacked; None for the defaults."""
-
-    level: float | None
-    pixels: int | None  # so many of each kind, one by one; None: all together
-    radii: Sequence[float] | None
-
-
 class Finished(NamedTuple):
     """An outcome, the votes that it is about, and the files that hold it."""
 
@@ -54,7 +46,9 @@ def prepare(
     images: Sequence[Path],
     model: ModelOptions,
     criterion: Criterion,
-    scope: Scope,
+    level: float | None,
+    pixels: int | None,  # so many of each kind, one by one; None: all together
+    radii: Sequence[float] | None,
     effort: Effort,
     out: Path | None,
 ) -> list[tuple[Path, Campaign]]:
@@ -68,10 +62,9 @@ def prepare(
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
         explainer = explainer_of(source, partial(load, model.name or source.model, *model[1:]))
-        image, (level, count, radii) = image_of(certificate.votes, images), scope
-        for pixel in [None] if count is None else choose_pixels(certificate, level, count, effort.seed):
-            campaign = Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)
-            found.append((file, campaign))
+        image = image_of(certificate.votes, images)
+        for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed):
+            found.append((file, Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)))
             if out is not None:
                 check_name(_arrays_file(file, pixel, out))
     return found
@@ -87,7 +80,7 @@ def run(attacks: Sequence[tuple[Path, Campaign]], out: Path | None, as_json: boo
             except KeyboardInterrupt:
                 terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(attacks)} were done.")
                 return terminal.INTERRUPTED
-            finished.append(Finished(outcome, file, _write(outcome, file, out)))
+            finished.append(Finished(outcome, file, () if out is None else _write(outcome, file, out)))
     show_outcomes(finished, as_json)
     return terminal.BROKEN if any(one.outcome.broken for one in finished) else terminal.DONE
 
@@ -100,9 +93,7 @@ def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
         raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
 
 
-def _write(outcome: Outcome, votes: Path, out: Path | None) -> tuple[Path, ...]:
-    if out is None:
-        return ()
+def _write(outcome: Outcome, votes: Path, out: Path) -> tuple[Path, ...]:
     arrays = outcome.save(_arrays_file(votes, outcome.pixel, out))
     if outcome.pixel is not None:
         return (arrays,)  # a picture could not show it
@@ -159,9 +150,8 @@ def _table_of_all(summary: Summary) -> Table:
 
 
 def _table(title: str, summary: Summary) -> Table:
-    headings = ["‖δ‖₂ <", "δ against"]
-    if some := any(row.images < summary.images for row in summary.rows):
-        headings.append("images")
+    some = any(row.images < summary.images for row in summary.rows)
+    headings = ["‖δ‖₂ <", "δ against", *(["images"] if some else [])]
     for group in GROUPS:
         headings += [f"{summary.pixels[group]}\n{group}", *(["of them\nabstain"] if group in CERTIFIED else [])]
     table = terminal.table(title, *headings, words=1)

@@ -37,14 +37,6 @@ class ModelOptions(NamedTuple):
         check_weights(self.weights)
 
 
-class MethodOptions(NamedTuple):
-    """The method, as the options name it."""
-
-    name: str
-    layer: str | None
-    texts: Sequence[str]  # parameters, NAME=VALUE
-
-
 class Output(NamedTuple):
     """The folder for votes and pictures, and what may become of votes that are already there."""
 
@@ -62,7 +54,9 @@ class Job:
         images: Sequence[Path],
         target: str | None,
         model_options: ModelOptions,
-        method_options: MethodOptions,
+        name: str,  # of the method
+        layer: str | None,
+        texts: Sequence[str],  # parameters of the method, NAME=VALUE
         plan: Plan,
         criterion: Criterion,
         tuning: Tuning,
@@ -70,7 +64,6 @@ class Job:
     ) -> None:
         """Check everything and load it; the cheapest checks come first."""
         self.plan, self.criterion, self.tuning = plan, criterion, tuning
-        name, layer, texts = method_options
         params = dict(map(_parse_parameter, texts))
         tuning.check()
         model_options.check()

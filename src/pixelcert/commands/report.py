@@ -12,7 +12,7 @@ from ..figures.registry import FIGURES, FORMATS, entry
 from ..figures.sheet import save
 from ..plan import Criterion
 from ..report import write_page, write_study_page
-from ..report.entries import is_study, open_study
+from ..report.entries import open_study
 from ..report.page import PageServer
 from ..study.findings import Findings
 from ..study.study import Study
@@ -27,7 +27,7 @@ def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> Non
     if any(out.resolve() == source.resolve() for source in sources):
         raise ArgumentError(f"--out {out} is what the page is to be made of: name another file, such as report.html.")
     most, given = int(1e6 * limit), {name: value for name, value in asked.items() if value is not None}
-    if not any(map(is_study, sources)):
+    if not any(source.suffix == ".toml" or source.is_dir() for source in sources):
         written = write_page(out, _load_each(sources, **given), limit=most, **given)
     elif len(sources) > 1:
         raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files only, or one study only.")

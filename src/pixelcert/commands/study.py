@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -218,7 +217,7 @@ def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
 
 def show_outcome(tally: Tally, folder: Path) -> None:
     """Print how the run ended, and the causes of failures."""
-    took = timedelta(seconds=round(time.monotonic() - tally.started))
+    took = in_words(time.monotonic() - tally.started)
     terminal.say(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
     show_notes(tally.notes)
     show_notes(((str(job), cause) for job, cause in tally.failures.values()), "failed")
@@ -235,7 +234,8 @@ def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
     for (model, layer), methods in groupby(lines, lambda line: (line.model, line.layer)):
         table = terminal.table(f"{model}, {layer} layer", *headings)
         for line in methods:
-            cells = [_mean_and_rank(line, column.metric) for column in COLUMNS]
+            shown = [line.cell(column.metric) for column in COLUMNS]
+            cells = [f"{mean} [dim]{rank}[/]" if rank else f"[dim]{mean}[/]" for mean, rank in shown]
             rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
             table.add_row(escape(line.method), *cells, rank)
         terminal.out.print(table)
@@ -245,8 +245,3 @@ def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
         f"cell of a grid, of all certified ones. deletion area: mean confidence while certified pixels are deleted, "
         f"less is more faithful."
     )
-
-
-def _mean_and_rank(line: Line, metric: str) -> str:
-    mean, rank = line.cell(metric)
-    return f"{mean} [dim]{rank}[/]" if rank else f"[dim]{mean}[/]"

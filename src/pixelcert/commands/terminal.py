@@ -115,8 +115,7 @@ def print_path(path: object) -> None:
 
 def table(title: str, *headings: str, words: int = 0) -> Table:
     """Make a titled table: numbers stand to the right, and the column number `words` to the left."""
-    sides: dict[bool, Any] = {True: "left", False: "right"}
-    columns = (Column(heading, justify=sides[place == words]) for place, heading in enumerate(headings))
+    columns = (Column(heading, justify="left" if place == words else "right") for place, heading in enumerate(headings))
     return Table(*columns, title=escape(title), title_justify="left", title_style="bold")
 
 

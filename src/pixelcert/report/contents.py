@@ -6,7 +6,6 @@ The browser steps down Holm's thresholds with whole numbers from `statistics.ste
 
 from __future__ import annotations
 
-import io
 import json
 import zlib
 from collections import Counter
@@ -27,6 +26,7 @@ from ..figures.sheet import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
 from ..plan import Criterion
 from ..votes import Votes
 from .entries import Chunks, choices_of, facts_of
+from .notebook import encode
 
 TAUS = tuple(percent / 100 for percent in range(51, 100))  # on the slider, besides those asked for
 ALWAYS_SHOWN = 4  # lists that a page shows even with one value: image, model, method, layer
@@ -80,7 +80,7 @@ class Index:
         """Return a photograph's chunk. Each is encoded once, because that takes longer than all else."""
         key = sha256(str(photo.shape).encode(), photo.tobytes())
         if key not in self._photos:
-            self._photos[key] = self._chunks.add("photo", to_png(photo))
+            self._photos[key] = self._chunks.add("photo", encode(Image.fromarray(photo), "png"))
         return self._photos[key]
 
     def _find_test(self, votes: Votes) -> int:
@@ -177,12 +177,6 @@ def pack(votes: Votes, levels: Sequence[float] | None = None) -> bytes:
     flat = np.stack(planes).astype(kind).reshape(-1)
     differences = np.diff(flat, prepend=flat.dtype.type(0))  # wraps around, and so does the sum that undoes it
     return zlib.compress(json.dumps(header).encode() + b"\n" + differences.astype(kind).tobytes(), 6)
-
-
-def to_png(picture: NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def palette() -> dict[str, Any]:

@@ -117,11 +117,6 @@ def rules_in_words(plan: Plan) -> str:
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def is_study(path: Path) -> bool:
-    """Return True if `path` names a study's file or folder, and not votes."""
-    return path.suffix == ".toml" or path.is_dir()
-
-
 def open_study(path: Path) -> Study:
     """Open the study of a study file, or of the folder that it filled."""
     if path.suffix == ".toml" and not path.is_dir():
@@ -143,22 +138,18 @@ def votes_of(study: Study) -> Iterator[Votes | None]:
 
 def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
     """Return what a page says about a study besides its votes."""
+    figures = []
+    for path in sorted((study.folder / "figures").glob("*.png")):
+        if (data := path.read_bytes()).startswith(_PNG):
+            name = path.stem.replace("_", " ").replace("-", " ")
+            about = FIGURES[path.stem].about if path.stem in FIGURES else name  # for readers who do not see it
+            figures.append({"name": name, "about": about, "chunk": chunks.add("figure", data)})
     return {
         "name": study.folder.name,
         "columns": [f"{column.title}{' (less is better)' if column.best < 0 else ''}" for column in COLUMNS],
         "tables": list(_tables(study)),
-        "figures": [
-            {**_name_figure(path.stem), "chunk": chunks.add("figure", data)}
-            for path in sorted((study.folder / "figures").glob("*.png"))
-            if (data := path.read_bytes()).startswith(_PNG)
-        ],
+        "figures": figures,
     }
-
-
-def _name_figure(stem: str) -> dict[str, str]:
-    """Return a figure's name, and a description for readers who do not see it."""
-    name = stem.replace("_", " ").replace("-", " ")
-    return {"name": name, "about": FIGURES[stem].about if stem in FIGURES else name}
 
 
 def _tables(study: Study) -> Iterator[dict[str, Any]]:

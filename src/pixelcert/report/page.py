@@ -172,6 +172,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise ArgumentError(f"port={port} cannot be opened ({error.strerror}): choose another, or 0.") from error
+        self.url = f"http://{ADDRESS}:{self.server_port}/"
         self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
         if self.server_port == 80:
             self.hosts |= {ADDRESS, "localhost"}  # browsers omit the usual port
@@ -190,10 +191,6 @@ class PageServer(ThreadingHTTPServer):
         else:
             return None
         return None if data is None else (data, kind)
-
-    @property
-    def url(self) -> str:
-        return f"http://{ADDRESS}:{self.server_port}/"
 
 
 def _check_page(page: Path) -> None:
