@@ -10,7 +10,7 @@ from command_line import assert_refused, files_in
 from PIL import Image
 
 import pixelcert as pc
-from pixelcert.commands.votes import check_own_names, picture_file
+from pixelcert.commands.votes import make_folder, picture_file
 
 
 @pytest.fixture
@@ -171,5 +171,7 @@ def test_a_picture_of_another_criterion_has_another_name(tmp_path):
 
 
 def test_files_of_one_name_are_refused(tmp_path):
+    files = [tmp_path / "a" / "cat.png", tmp_path / "b" / "cat.jpg"]
     with pytest.raises(pc.ArgumentError, match="images share the name cat"):
-        check_own_names([tmp_path / "a" / "cat.png", tmp_path / "b" / "cat.jpg"], "images", "rename them")
+        make_folder(tmp_path / "out", files, "images", "rename them")
+    assert files_in(tmp_path) == []

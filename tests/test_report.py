@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -22,8 +23,8 @@ import pixelcert as pc
 from pixelcert import statistics
 from pixelcert.commands import main
 from pixelcert.report import write_page, write_study_page
-from pixelcert.report.contents import TAUS, Index, make_test, pack, unpack
-from pixelcert.report.entries import NAME, Chunks, Shown, open_study
+from pixelcert.report.contents import TAUS, Index, make_test, pack
+from pixelcert.report.entries import NAME, Chunks, open_study
 from pixelcert.report.page import PARTS, join_script
 from pixelcert.statistics import Correction
 
@@ -50,6 +51,15 @@ class Tags(HTMLParser):
     @property
     def index(self) -> dict:
         return json.loads(self.texts["index"])
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], np.ndarray]:
+    """Return what `pack` packed, as the page does: the header, and the planes as (kinds, levels, H, W)."""
+    line, _, rest = zlib.decompress(data).partition(b"\n")
+    header = json.loads(line)
+    differences = np.frombuffer(rest, dtype=f"<u{header['bytes']}")
+    planes = np.cumsum(differences, dtype=differences.dtype)
+    return header, planes.reshape(-1, len(header["levels"]), *header["size"])
 
 
 def read(path: Path) -> Tags:
@@ -122,7 +132,7 @@ def simulate(make_votes, n: int, guess: int) -> pc.Votes:
 def test_script_certifies_as_the_library_does(make_votes, certify_in_node, n, correction, guess):
     votes = simulate(make_votes, n, guess)
     test = make_test(votes, (0.51, 0.6, 0.75, 0.8, 0.9, 0.99), pc.Criterion(correction=correction))
-    found = certify_in_node(pack(Shown.of(votes)), test)
+    found = certify_in_node(pack(votes), test)
     seen, stepped = set[int](), 0
     for place, at in enumerate(test["taus"]):
         certificate = votes.certify(at["tau"], correction=correction) if "steps" in at else None
@@ -153,7 +163,7 @@ def test_counts_come_back_as_they_were(make_votes, n, guess):
     ones = random.integers(0, n - 9, (3, 5, 7), dtype=np.int32)
     zeros = random.integers(0, n - ones + 1, dtype=np.int32)
     votes = make_votes((5, 50, 12.5), (5, 7), n, guess=guess, ones=ones, zeros=zeros)
-    header, planes = unpack(pack(Shown.of(votes)))
+    header, planes = unpack(pack(votes))
     assert header["levels"] == [5, 12.5, 50]
     assert header["size"] == [5, 7]
     order = [0, 2, 1]
@@ -168,7 +178,7 @@ def test_counts_of_smooth_maps_are_packed_small(make_votes):
     rows, columns = np.mgrid[:224, :224]
     ones = np.rint(100 * np.exp(-((rows - 100) ** 2 + (columns - 120) ** 2) / 5000)).astype(np.int32)[None]
     votes = make_votes((50,), (224, 224), ones=ones)
-    assert len(pack(Shown.of(votes))) < 0.15 * 224 * 224
+    assert len(pack(votes)) < 0.15 * 224 * 224
 
 
 def test_steps_are_the_thresholds_of_holm():
@@ -211,7 +221,7 @@ def test_prediction_takes_its_share_of_alpha_in_the_page_too(make_votes):
 def facets_of(tmp_path: Path, *votes: pc.Votes) -> tuple[dict[str, list[str]], list[list[int]]]:
     index = Index(Chunks(tmp_path), (), pc.Criterion())
     for one in votes:
-        index.add(Shown.of(one))
+        index.add(one)
     content = index.content()
     shown = {facet["name"]: facet["values"] for facet in content["facets"] if facet["shown"]}
     return shown, [entry["choices"] for entry in content["entries"]]
@@ -232,7 +242,7 @@ def test_images_of_one_name_are_told_apart_by_digest_and_size(make_votes, tmp_pa
     votes = [make_votes(), *others, make_votes(source={"image_name": "dog.png", "image": "12" * 32})]
     index = Index(Chunks(tmp_path), (), pc.Criterion())
     for one in votes:
-        index.add(Shown.of(one))
+        index.add(one)
     content = index.content()
     assert [entry["image"] for entry in content["entries"]] == [0, 1, 2, 0, 3]
     names = [content["facets"][0]["values"][entry["choices"][0]] for entry in content["entries"]]

@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -47,16 +46,12 @@ def send(server: PageServer, request: bytes) -> bytes:
         return connection.recv(1000)
 
 
-def page_of(server: PageServer) -> Path:
-    return server.files["/"][0]
-
-
 def test_page_and_chunks_are_served(server):
     status, body, headers = ask(server)
-    assert (status, body) == (200, page_of(server).read_bytes())
+    assert (status, body) == (200, server.page.read_bytes())
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Content-Type"] == "text/html; charset=utf-8"
-    chunks = [file for file in (page_of(server).parent / "report_files").glob("counts-*.js") if not file.is_symlink()]
+    chunks = [file for file in (server.page.parent / "report_files").glob("counts-*.js") if not file.is_symlink()]
     assert len(chunks) == 2
     for file in chunks:
         status, body, headers = ask(server, f"/report_files/{file.name}")
@@ -65,7 +60,7 @@ def test_page_and_chunks_are_served(server):
 
 
 def test_page_written_anew_is_served_with_its_new_chunks(server, make_votes):
-    page = page_of(server)
+    page = server.page
     assert ask(server)[0] == 200
     folder = write_page(page, [make_votes(n=80)], limit=0).folder
     (chunk,) = [file for file in folder.glob("counts-*.js") if not file.is_symlink()]
@@ -98,7 +93,7 @@ def test_link_to_a_page_is_followed_at_the_start_and_not_later(make_votes, tmp_p
 def test_head_is_get_without_a_body(server):
     status, body, headers = ask(server, method="HEAD")
     assert (status, body) == (200, b"")
-    assert int(headers["Content-Length"]) == page_of(server).stat().st_size
+    assert int(headers["Content-Length"]) == server.page.stat().st_size
 
 
 def test_it_listens_on_this_machine_alone(server):
@@ -136,7 +131,7 @@ def test_nothing_else_exists(server, path):
 
 
 def test_a_link_put_in_place_of_a_chunk_is_not_followed(server, tmp_path):
-    file = next(f for f in (page_of(server).parent / "report_files").glob("counts-*.js") if not f.is_symlink())
+    file = next(f for f in (server.page.parent / "report_files").glob("counts-*.js") if not f.is_symlink())
     file.unlink()
     file.symlink_to(tmp_path / "secret.txt")
     assert ask(server, f"/report_files/{file.name}")[0] == 404
@@ -181,6 +176,6 @@ def test_only_pages_of_its_own_and_free_ports_are_taken(server, tmp_path):
     with pytest.raises(pc.ArgumentError, match="cannot be read"):
         PageServer(tmp_path / "absent.html")
     with pytest.raises(pc.ArgumentError, match="choose another"):
-        PageServer(page_of(server), server.server_port)
+        PageServer(server.page, server.server_port)
     with pytest.raises(pc.ArgumentError, match="not a port"):
-        PageServer(page_of(server), 70_000)
+        PageServer(server.page, 70_000)

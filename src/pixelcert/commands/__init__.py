@@ -91,13 +91,13 @@ def certify(
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
     criterion = Criterion(tau, alpha, correction).for_plan(plan)  # type: ignore[arg-type]
     with terminal.loading("Loading model and images"):
-        from .certify import MethodOptions, ModelOptions, Output, Tuning, prepare, run
+        from .certify import Job, ModelOptions, Output, Tuning
 
-        explainer = ModelOptions(model, weights, device), MethodOptions(method, layer, param or ())
+        explainer = ModelOptions(model, weights, device), method, layer, param or ()
         tuning = Tuning(batch_size, precision, "auto" if compiled is None else compiled)
         output = Output(out, picture, resume, overwrite)
-        job = prepare(images or (), target, *explainer, plan, criterion, tuning, output)
-    return run(job, as_json)
+        job = Job(images or (), target, *explainer, plan, criterion, tuning, output)
+    return job.run(as_json)
 
 
 @app.command()
@@ -127,14 +127,10 @@ def attack(
     votes: VotesFiles,
     model: Annotated[str | None, Option(help="As in `certify`; default: the one that the votes name.")] = None,
     weights: Weights = "DEFAULT",
-    image: Annotated[
-        list[Path] | None, Option(help="The photograph, where votes do not hold it exactly; may be repeated.")
-    ] = None,
+    image: Annotated[list[Path] | None, Option(help="Photographs that votes do not hold; may be repeated.")] = None,
     level: Annotated[float | None, Option("-K", "--level", help="K in percent; default: the middle.")] = None,
     pixels: Annotated[int | None, Option(help="Attack so many of each kind one by one; default: all together.")] = None,
-    radius: Annotated[
-        list[float] | None, Option(help="ℓ2 size of the changes; may be repeated. Default: R, 2R, 4R, 8R.")
-    ] = None,
+    radius: Annotated[list[float] | None, Option(help="ℓ2 norms; may be repeated; default: R, 2R, 4R, 8R.")] = None,
     tau: Annotated[float, Option(help="Of the certificate that is attacked.")] = TAU,
     alpha: Annotated[float, Option(help="Of the certificate, and of the test that judges the attack.")] = ALPHA,
     correction: Correction = None,
@@ -158,11 +154,11 @@ def attack(
     """
     criterion = Criterion(tau, alpha, correction)  # type: ignore[arg-type]
     with terminal.loading("Loading votes, model and images"):
-        from .attack import Effort, ModelOptions, Scope, prepare, run
+        from .attack import Effort, ModelOptions, prepare, run
 
         effort = Effort(steps, draws, samples, gradient, seed, batch_size)  # type: ignore[arg-type]
-        named, scope = ModelOptions(model or "", weights, device), Scope(level, pixels, radius)
-        attacks = prepare(votes, image or (), named, criterion, scope, effort, out)
+        named = ModelOptions(model or "", weights, device)
+        attacks = prepare(votes, image or (), named, criterion, level, pixels, radius, effort, out)
     return run(attacks, out, as_json)
 
 

@@ -19,7 +19,6 @@ from ..attacks.outcome import Outcome
 from ..attacks.summary import Case, Summary, summarise
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError
-from ..certificate import Certificate
 from ..image import image_hash, load_image
 from ..models import load_model
 from ..noise import snap
@@ -28,18 +27,10 @@ from ..sampling.checkpoint import explainer_of, image_of
 from ..votes import Votes
 from . import terminal
 from .certify import ModelOptions as ModelOptions
-from .votes import check_own_names, load_certificates, make_folder
+from .votes import load_certificates, make_folder
 
 _FEW = 6  # tables of single files that a person would read
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
-
-
-class Scope(NamedTuple):
-    """The part of a certificate that is attacked; None for the defaults."""
-
-    level: float | None
-    pixels: int | None  # so many of each kind, one by one; None: all together
-    radii: Sequence[float] | None
 
 
 class Finished(NamedTuple):
@@ -55,7 +46,9 @@ def prepare(
     images: Sequence[Path],
     model: ModelOptions,
     criterion: Criterion,
-    scope: Scope,
+    level: float | None,
+    pixels: int | None,  # so many of each kind, one by one; None: all together
+    radii: Sequence[float] | None,
     effort: Effort,
     out: Path | None,
 ) -> list[tuple[Path, Campaign]]:
@@ -63,15 +56,17 @@ def prepare(
     certificates = load_certificates(files, criterion)
     model.check()
     _check_images([certificate.votes for certificate in certificates], images)
-    _check_places(files, certificates, scope, out)
+    if out is not None:
+        make_folder(out, files, "votes", "attack them apart")
     load, found = cache(load_model), []
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
         explainer = explainer_of(source, partial(load, model.name or source.model, *model[1:]))
-        image, (level, count, radii) = image_of(certificate.votes, images), scope
-        for pixel in [None] if count is None else choose_pixels(certificate, level, count, effort.seed):
-            campaign = Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)
-            found.append((file, campaign))
+        image = image_of(certificate.votes, images)
+        for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed):
+            found.append((file, Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)))
+            if out is not None:
+                check_name(_arrays_file(file, pixel, out))
     return found
 
 
@@ -85,7 +80,7 @@ def run(attacks: Sequence[tuple[Path, Campaign]], out: Path | None, as_json: boo
             except KeyboardInterrupt:
                 terminal.say(f"interrupted in the attack on {file}; {len(finished)} of {len(attacks)} were done.")
                 return terminal.INTERRUPTED
-            finished.append(Finished(outcome, file, _write(outcome, file, out)))
+            finished.append(Finished(outcome, file, () if out is None else _write(outcome, file, out)))
     show_outcomes(finished, as_json)
     return terminal.BROKEN if any(one.outcome.broken for one in finished) else terminal.DONE
 
@@ -98,20 +93,7 @@ def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
         raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
 
 
-def _check_places(files: Sequence[Path], certificates: Sequence[Certificate], scope: Scope, out: Path | None) -> None:
-    """Make the folder for results, and refuse names that they could not have there."""
-    if out is None:
-        return
-    check_own_names(files, "votes", "attack them apart")
-    make_folder(out)
-    for file, (height, width) in zip(files, (one.votes.size for one in certificates), strict=True):
-        last = None if scope.pixels is None else (height - 1, width - 1)  # no pixel has a longer name
-        check_name(_arrays_file(file, last, out))
-
-
-def _write(outcome: Outcome, votes: Path, out: Path | None) -> tuple[Path, ...]:
-    if out is None:
-        return ()
+def _write(outcome: Outcome, votes: Path, out: Path) -> tuple[Path, ...]:
     arrays = outcome.save(_arrays_file(votes, outcome.pixel, out))
     if outcome.pixel is not None:
         return (arrays,)  # a picture could not show it
@@ -131,30 +113,25 @@ def _name_of(votes: Path, pixel: Pixel | None) -> str:
 def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
     """Print a table and a verdict for each file, and sums for several; for many files only verdicts and sums."""
     outcomes = [one.outcome for one in finished]
+    together = summarise(outcomes)
     if as_json:
-        together = [summary.as_dict() for summary in summarise(outcomes)]
         attacks = [
             {"votes": str(file), "files": list(map(str, written)), **outcome.as_dict()}
             for outcome, file, written in finished
         ]
-        terminal.print_json({"attacks": attacks, "summary": together})
+        terminal.print_json({"attacks": attacks, "summary": [summary.as_dict() for summary in together]})
         return
     for one in finished:
         if few := len(finished) <= _FEW:
             terminal.out.print(_table_of_one(one.outcome))
-        _print_verdict(one, with_files=few)
+        colour, where = "red" if one.outcome.broken else "green", f"{one.votes}{_at(one.outcome)}"
+        terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
+        for path in one.written if few else ():
+            terminal.print_path(path)
     if len(finished) > 1:
-        for summary in summarise(outcomes):
+        for summary in together:
             terminal.out.print(_table_of_all(summary))
     terminal.out.print(_legend(outcomes))
-
-
-def _print_verdict(one: Finished, with_files: bool) -> None:
-    colour = "red" if one.outcome.broken else "green"
-    where = f"{one.votes}{_at(one.outcome)}"
-    terminal.out.print(f"[bold {colour}]{escape(where)}[/]: {escape(one.outcome.verdict)}", soft_wrap=True)
-    for path in one.written if with_files else ():
-        terminal.print_path(path)
 
 
 # ── Tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,10 +139,8 @@ def _print_verdict(one: Finished, with_files: bool) -> None:
 
 def _table_of_one(outcome: Outcome) -> Table:
     source = outcome.certificate.votes.provenance
-    image = f"{source.image_name or 'image'}{_at(outcome)}"
-    about = f"{image}, {source.method} at {source.layer}, K = {outcome.level} %"
-    (summary,) = summarise([outcome])
-    return _table(f"Flipped pixels: {about}", summary)
+    about = f"{source.image_name or 'image'}{_at(outcome)}, {source.method} at {source.layer}, K = {outcome.level} %"
+    return _table(f"Flipped pixels: {about}", *summarise([outcome]))
 
 
 def _table_of_all(summary: Summary) -> Table:
@@ -175,9 +150,8 @@ def _table_of_all(summary: Summary) -> Table:
 
 
 def _table(title: str, summary: Summary) -> Table:
-    headings = ["‖δ‖₂ <", "δ against"]
-    if some := any(row.images < summary.images for row in summary.rows):
-        headings.append("images")
+    some = any(row.images < summary.images for row in summary.rows)
+    headings = ["‖δ‖₂ <", "δ against", *(["images"] if some else [])]
     for group in GROUPS:
         headings += [f"{summary.pixels[group]}\n{group}", *(["of them\nabstain"] if group in CERTIFIED else [])]
     table = terminal.table(title, *headings, words=1)
@@ -187,7 +161,8 @@ def _table(title: str, summary: Summary) -> Table:
         if size != before:
             table.add_section()
         images = [str(row.images)] if some else []
-        table.add_row(size if size != before else "", _AGAINST[row.change], *images, *_cells(row))
+        cells = [cell for group in GROUPS for cell in _cells(row.tolls[group])]
+        table.add_row(size if size != before else "", _AGAINST[row.change], *images, *cells)
     return table
 
 
@@ -198,20 +173,12 @@ def _sizes(rows: Sequence[Case]) -> list[str]:
     return [f"{row.multiple:.3g} R" if row.multiple else "δ = 0" for row in rows]
 
 
-def _cells(row: Case) -> list[str]:
-    cells = []
-    for group in GROUPS:
-        cells.append(_flips(row.tolls[group]))
-        if group in CERTIFIED:
-            cells.append(str(row.tolls[group].abstains) if row.tolls[group].pixels else "–")
-    return cells
-
-
-def _flips(toll: Toll) -> str:
-    if not toll.flipped:
-        return "0" if toll.pixels else "–"
+def _cells(toll: Toll) -> list[str]:
+    """Return how many pixels of a group flipped and, if they were certified, how many abstain."""
     provably = f" ({toll.provably})" if toll.provably else ""
-    return f"{toll.flipped}{provably} {toll.percent:.1f} %"
+    flipped = f"{toll.flipped}{provably} {toll.percent:.1f} %" if toll.flipped else "0"
+    cells = [flipped] if toll.abstains is None else [flipped, str(toll.abstains)]
+    return cells if toll.pixels else ["–"] * len(cells)
 
 
 def _legend(outcomes: Sequence[Outcome]) -> str:

@@ -15,14 +15,13 @@ from ..basics.messages import ArgumentError
 from ..certificate import certify_votes
 from ..explainer import Tuning as Tuning
 from ..image import check_image_file, load_image
-from ..methods import METHODS, Method, check_method, method
+from ..methods import METHODS, check_method, method
 from ..models.loading import PAPER_MODELS, check_weights, load_model, model_names, photographs
 from ..plan import Criterion, Plan
 from ..sampling.checkpoint import Place, find_votes, sample_into
 from ..sampling.sample import Interrupted, SamplingError, Subject
-from ..votes import Votes
 from . import terminal
-from .votes import Result, check_own_names, draw, make_folder, picture_file, show_results
+from .votes import Result, draw, make_folder, picture_file, show_results
 
 
 class ModelOptions(NamedTuple):
@@ -38,14 +37,6 @@ class ModelOptions(NamedTuple):
         check_weights(self.weights)
 
 
-class MethodOptions(NamedTuple):
-    """The method, as the options name it."""
-
-    name: str
-    layer: str | None
-    texts: Sequence[str]  # parameters, NAME=VALUE
-
-
 class Output(NamedTuple):
     """The folder for votes and pictures, and what may become of votes that are already there."""
 
@@ -55,91 +46,77 @@ class Output(NamedTuple):
     overwrite: bool
 
 
-class Job(NamedTuple):
+class Job:
     """Photographs that are ready to be certified, and the places of their results."""
 
-    plan: Plan
-    criterion: Criterion
-    tuning: Tuning
-    explainer: Method
-    subjects: list[Subject]
-    places: list[Place]
-    pictures: list[Path | None]
-    begun: list[Votes | None]  # earlier votes to be continued
+    def __init__(
+        self,
+        images: Sequence[Path],
+        target: str | None,
+        model_options: ModelOptions,
+        name: str,  # of the method
+        layer: str | None,
+        texts: Sequence[str],  # parameters of the method, NAME=VALUE
+        plan: Plan,
+        criterion: Criterion,
+        tuning: Tuning,
+        output: Output,
+    ) -> None:
+        """Check everything and load it; the cheapest checks come first."""
+        self.plan, self.criterion, self.tuning = plan, criterion, tuning
+        params = dict(map(_parse_parameter, texts))
+        tuning.check()
+        model_options.check()
+        check_method(name, params)
+        paths = images or photographs()
+        for path in paths:
+            check_image_file(path)
+        make_folder(output.folder, paths, "images", "rename or run them apart")
+        explained = f"{name}-{layer or METHODS[name].layers[0]}"
+        self.places = [Place.of(output.folder / f"{path.stem}-{explained}.safetensors") for path in paths]
+        for place in self.places:
+            check_name(place.partial)
+        wholes = [place.whole for place in self.places]
+        self.pictures = [picture_file(whole, plan, criterion) if output.picture else None for whole in wholes]
+        model = load_model(*model_options)
+        statistics.check_feasible(plan, criterion, model.size**2)
+        self.explainer = method(name, model, layer, **params)
+        loaded = [load_image(path, model.size) for path in paths]
+        targets = [model.predict(image)[0] if target is None else model.class_index(target) for image in loaded]
+        self.subjects = [Subject(*each) for each in zip(loaded, targets, (path.name for path in paths), strict=True)]
+        found = [
+            find_votes(place, plan, self.explainer, subject, tuning, output.overwrite)
+            for place, subject in zip(self.places, self.subjects, strict=True)
+        ]
+        self.begun = [votes if output.resume else None for votes in found]  # earlier votes to be continued
 
-
-def prepare(
-    images: Sequence[Path],
-    target: str | None,
-    model_options: ModelOptions,
-    method_options: MethodOptions,
-    plan: Plan,
-    criterion: Criterion,
-    tuning: Tuning,
-    output: Output,
-) -> Job:
-    """Check everything and load it; the cheapest checks come first."""
-    name, layer, texts = method_options
-    params = dict(map(_parse_parameter, texts))
-    tuning.check()
-    model_options.check()
-    check_method(name, params)
-    paths = images or photographs()
-    for path in paths:
-        check_image_file(path)
-    check_own_names(paths, "images", "rename or run them apart")
-    make_folder(output.folder)
-    explained = f"{name}-{layer or METHODS[name].layers[0]}"
-    places = [Place.of(output.folder / f"{path.stem}-{explained}.safetensors") for path in paths]
-    for place in places:
-        check_name(place.partial)
-    pictures = [picture_file(place.whole, plan, criterion) if output.picture else None for place in places]
-    model = load_model(*model_options)
-    statistics.check_feasible(plan, criterion, model.size**2)
-    explainer = method(name, model, layer, **params)
-    loaded = [load_image(path, model.size) for path in paths]
-    targets = [model.predict(image)[0] if target is None else model.class_index(target) for image in loaded]
-    subjects = [Subject(*each) for each in zip(loaded, targets, (path.name for path in paths), strict=True)]
-    found = [
-        find_votes(place, plan, explainer, subject, tuning, output.overwrite)
-        for place, subject in zip(places, subjects, strict=True)
-    ]
-    begun = [votes if output.resume else None for votes in found]
-    return Job(plan, criterion, tuning, explainer, subjects, places, pictures, begun)
-
-
-def run(job: Job, as_json: bool) -> int:
-    """Sample into the files, draw the pictures, and show the certificates."""
-    results = []
-    with terminal.progress() as track:
-        bars = [track(subject.name) for subject in job.subjects]
-        if job.begun[0] is None:
-            bars[0](0, job.plan.n)  # at once: the first batch of a slow method takes minutes
-        subjects = [subject._replace(progress=bar) for subject, bar in zip(job.subjects, bars, strict=True)]
-        places = [[place] for place in job.places]
-        try:
-            sampled = sample_into(places, [job.plan], job.explainer, subjects, job.begun, job.tuning)
-            for place, picture, (votes,) in zip(job.places, job.pictures, sampled, strict=True):
-                results.append(draw(Result(certify_votes(votes, job.criterion), place.whole, picture)))
-        except (Interrupted, SamplingError) as stop:
-            counted = f"{stop.votes.counted} of {stop.votes.plan.n} samples"
-            file = job.places[len(results)].partial
-            terminal.say(f"{counted} are saved in {file}; the same command with --resume goes on.")
-            if isinstance(stop, Interrupted):
-                return terminal.INTERRUPTED
-            raise
-    for result, begun in zip(results, job.begun, strict=True):
-        _note_halved_batches(result, begun.counted if begun else 0)
-    show_results(results, as_json)
-    return terminal.DONE
-
-
-def _note_halved_batches(result: Result, counted: int) -> None:
-    """Say where batches became smaller after the samples `counted` before: sampling halves them as memory runs out."""
-    batches = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > counted]
-    if batches:
-        sizes = "; ".join(f"from sample {first} on, {size} images at once" for first, size in batches)
-        terminal.note(f"{result.image}: memory ran out: {sizes}.")
+    def run(self, as_json: bool) -> int:
+        """Sample into the files, draw the pictures, and show the certificates."""
+        results = []
+        with terminal.progress() as track:
+            bars = [track(subject.name) for subject in self.subjects]
+            if self.begun[0] is None:
+                bars[0](0, self.plan.n)  # at once: the first batch of a slow method takes minutes
+            subjects = [subject._replace(progress=bar) for subject, bar in zip(self.subjects, bars, strict=True)]
+            places = [[place] for place in self.places]
+            try:
+                sampled = sample_into(places, [self.plan], self.explainer, subjects, self.begun, self.tuning)
+                for place, picture, (votes,) in zip(self.places, self.pictures, sampled, strict=True):
+                    results.append(draw(Result(certify_votes(votes, self.criterion), place.whole, picture)))
+            except (Interrupted, SamplingError) as stop:
+                counted = f"{stop.votes.counted} of {self.plan.n} samples"
+                file = self.places[len(results)].partial
+                terminal.say(f"{counted} are saved in {file}; the same command with --resume goes on.")
+                if isinstance(stop, Interrupted):
+                    return terminal.INTERRUPTED
+                raise
+        for result, begun in zip(results, self.begun, strict=True):
+            before = begun.counted if begun else 0  # a batch of another size after these was halved as memory ran out
+            halved = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > before]
+            if sizes := "; ".join(f"from sample {first} on, {size} images at once" for first, size in halved):
+                terminal.note(f"{result.image}: memory ran out: {sizes}.")
+        show_results(results, as_json)
+        return terminal.DONE
 
 
 def _parse_parameter(text: str) -> tuple[str, Any]:

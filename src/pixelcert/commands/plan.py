@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from decimal import ROUND_DOWN, Decimal
-from typing import get_args
+from typing import Any, get_args
 
 from rich.table import Table
 from scipy.special import ndtr
@@ -16,32 +16,15 @@ from ..basics.messages import ArgumentError
 from ..plan import PRESETS, TAU, Correction, Criterion, Plan, lattice_slack
 from . import terminal
 
-CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 GUESS: int = PRESETS["reference"]["guess"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of n samples on a width × height image of three channels."""
-
-    n: int
-    tau: float
-    sigma: float
-    alpha: float
-    width: int
-    height: int
-    radius: float  # of every certified pixel
-    smallest_n: int  # for this τ
-    largest_tau: float  # for this n
-    largest_radius: float  # of every pixel certified at that τ
-    radius_map_limit: float  # of a pixel in a radius map, when all n votes agree; below the others, see find_limits
-    votes_needed: dict[str, int | None]  # by correction; "reference" counts the votes that follow its guess
 
 
 def find_limits(
     n: int | None, tau: float | None, radius: float | None, sigma: float, alpha: float, size: tuple[int, int]
-) -> Limits:
-    """Return the limits; τ follows from the radius, or is the largest that n allows; n is the fewest that τ needs.
+) -> dict[str, Any]:
+    """Return the limits of n samples on an image of three channels, width × height pixels.
+
+    τ follows from the radius, or is the largest that n allows; n is the fewest that τ needs.
 
     A radius map may stay below the radius. It claims every τ at once, so both labels of a pixel may be claimed falsely,
     and each is tested with α/2. A single τ fixed beforehand takes nearly all of α for one label.
@@ -60,24 +43,25 @@ def find_limits(
     criterion = Criterion(tau, alpha, "holm")
     n = statistics.smallest_n(tau, alpha, pixels) if n is None else n
     statistics.check_feasible(replace(plan, n=n), criterion, pixels)
-    needed: dict[str, int | None] = {
-        correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
-        for correction in CORRECTIONS
-    }
     largest_tau = max(tau, statistics.largest_tau(n, alpha, pixels) or 0.5)  # rounded down, while τ is feasible
+    needed = {
+        correction: statistics.votes_needed(n - GUESS * (correction == "reference"), tau, alpha, pixels, correction)
+        for correction in get_args(Correction)  # "reference" counts the votes that follow its guess
+    }
+    asked = {"n": n, "tau": tau, "sigma": sigma, "alpha": alpha, "width": size[0], "height": size[1]}
 
     def reach(radius: float) -> float:
         return statistics.certified_radius(radius, pixels)
 
-    return Limits(
-        *(n, tau, sigma, alpha, *size),
-        radius=reach(statistics.radius(sigma, tau)),
-        smallest_n=statistics.smallest_n(tau, alpha, pixels),
-        largest_tau=largest_tau,
-        largest_radius=reach(statistics.radius(sigma, largest_tau)),
-        radius_map_limit=reach(statistics.unanimous_radius(n, sigma, alpha, pixels)),
-        votes_needed={**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
-    )
+    return {
+        **asked,
+        "radius": reach(statistics.radius(sigma, tau)),  # of every certified pixel
+        "smallest_n": statistics.smallest_n(tau, alpha, pixels),  # for this τ
+        "largest_tau": largest_tau,  # for this n
+        "largest_radius": reach(statistics.radius(sigma, largest_tau)),  # of every pixel certified at that τ
+        "radius_map_limit": reach(statistics.unanimous_radius(n, sigma, alpha, pixels)),  # when all n votes agree
+        "votes_needed": {**needed, "prediction": statistics.prediction_votes_needed(n, tau, alpha / (pixels + 1))},
+    }
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -88,33 +72,32 @@ def parse_size(text: str) -> tuple[int, int]:
     return int(size[1]), int(size[2] or size[1])
 
 
-def show(limits: Limits, as_json: bool) -> None:
+def show(limits: dict[str, Any], as_json: bool) -> None:
     """Print what a plan can certify."""
     if as_json:
-        terminal.print_json(asdict(limits))
+        terminal.print_json(limits)
         return
-    tau, largest_tau = _tau(limits.tau), _tau(limits.largest_tau)
-    radius, largest_radius, own = map(
-        statistics.rounded_down, (limits.radius, limits.largest_radius, limits.radius_map_limit)
-    )
-    test = f"σ = {limits.sigma:g}, τ = {tau}, α = {limits.alpha:g}"
+    radii = ("radius", "largest_radius", "radius_map_limit")
+    said = limits | {name: statistics.rounded_down(limits[name]) for name in radii}
+    said |= {name: _tau(limits[name]) for name in ("tau", "largest_tau")}
     for line in (
-        f"[bold]n = {limits.n}[/] samples, {test}, {limits.width} × {limits.height} pixels",
-        f"Every certified pixel holds within R = {radius} (ℓ2, pixels in [0, 1]).",
-        f"τ = {tau} needs n ≥ {limits.smallest_n}; n = {limits.n} allows τ ≤ {largest_tau}, with R = {largest_radius}.",
-        f"A radius map claims every τ at once, with half of α for each label: its pixels reach {own} at most.",
+        "[bold]n = {n}[/] samples, σ = {sigma:g}, τ = {tau}, α = {alpha:g}, {width} × {height} pixels",
+        "Every certified pixel holds within R = {radius} (ℓ2, pixels in [0, 1]).",
+        "τ = {tau} needs n ≥ {smallest_n}; n = {n} allows τ ≤ {largest_tau}, with R = {largest_radius}.",
+        "A radius map claims every τ at once, with half of α for each label: "
+        "its pixels reach {radius_map_limit} at most.",
     ):
-        terminal.out.print(line)
+        terminal.out.print(line.format(**said))
     table = Table("claim", "votes needed")
     meanings = {
         "holm": "one level, all pixels (holm, first step; default)",
         "bonferroni": "one level, all pixels (bonferroni)",
         "joint": "all levels together (joint)",
-        "reference": f"the published test, of {max(limits.n - GUESS, 0)} after its guess (reference)",
+        "reference": f"the published test, of {max(limits['n'] - GUESS, 0)} after its guess (reference)",
         "none": "one pixel chosen before looking (none; study only)",
         "prediction": "the predicted class, beside the pixels",
     }
-    for claim, needed in limits.votes_needed.items():
+    for claim, needed in limits["votes_needed"].items():
         table.add_row(meanings[claim], "impossible" if needed is None else f"{needed}")
     terminal.out.print(table)
 

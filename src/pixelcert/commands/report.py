@@ -12,7 +12,7 @@ from ..figures.registry import FIGURES, FORMATS, entry
 from ..figures.sheet import save
 from ..plan import Criterion
 from ..report import write_page, write_study_page
-from ..report.entries import is_study, open_study
+from ..report.entries import open_study
 from ..report.page import PageServer
 from ..study.findings import Findings
 from ..study.study import Study
@@ -27,7 +27,7 @@ def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> Non
     if any(out.resolve() == source.resolve() for source in sources):
         raise ArgumentError(f"--out {out} is what the page is to be made of: name another file, such as report.html.")
     most, given = int(1e6 * limit), {name: value for name, value in asked.items() if value is not None}
-    if not any(map(is_study, sources)):
+    if not any(source.suffix == ".toml" or source.is_dir() for source in sources):
         written = write_page(out, _load_each(sources, **given), limit=most, **given)
     elif len(sources) > 1:
         raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files only, or one study only.")
@@ -38,8 +38,8 @@ def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> Non
             written = write_study_page(out, open_study(sources[0]), **given, limit=most, progress=track(str(out)))
     terminal.say(f"{written.page}: {written.entries} maps, {written.page_bytes / 1e6:.1f} MB")
     if written.folder is not None:
-        size = written.folder_bytes / 1e6
-        terminal.say(f"{written.folder}: {size:.1f} MB that the page loads on demand; keep it beside the page.")
+        size = f"{written.folder_bytes / 1e6:.1f} MB"
+        terminal.say(f"{written.folder}: {size} that the page loads on demand; keep it beside the page.")
 
 
 def _load_each(files: Sequence[Path], levels: Sequence[float] = (), **criterion: Any) -> Iterator[Votes]:
@@ -81,17 +81,15 @@ def draw_figures(
         raise ArgumentError(f"--out {out} is a file: name a folder.")
     with terminal.status("Reading the study"):
         study = Study.open(file, folder)
-        findings = Findings(study)
-        findings.at(**view)
+        shown = Findings(study).at(**view)
     into = study.folder / "figures" if out is None else out
     for one, figure in entries.items():
         try:
             with terminal.status(f"Drawing {one}"):
-                drawn = figure.draw(findings.at(**view))
+                drawn = figure.draw(shown)
                 files = [save(drawn, into / f"{one}.{kind}") for kind in dict.fromkeys(kinds or FORMATS)]
+            terminal.say(", ".join(map(str, files)))
         except PixelcertError as error:
             if name != "all":
                 raise
             terminal.say(f"{one}: skipped: {error}")
-        else:
-            terminal.say(", ".join(map(str, files)))

@@ -6,11 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -47,8 +48,7 @@ def plan(study: Study, calibrate: bool, device: str | None) -> None:
     left = sum(one.jobs for one in estimates.values())
     terminal.out.print(f"[bold]{len(all_jobs)} jobs, {len(all_jobs) - left} done[/]")
     show_estimates(estimates)
-    for note in study.unreachable(inventory):
-        terminal.note(note)
+    terminal.note(*study.unreachable(inventory))
 
 
 def run(
@@ -60,8 +60,7 @@ def run(
         damaged = study.verify(inventory, track("finished files")) if verify else []
     if damaged:
         terminal.say(f"{len(damaged)} files were damaged and will be made again: {damaged[0]} …")
-    for note in study.unreachable(inventory):
-        terminal.note(note)
+    terminal.note(*study.unreachable(inventory))
     try:
         with live() as watch:
             tally = study.run(inventory, device=device, cluster=cluster, retries=retries, verify=False, watch=watch)
@@ -123,18 +122,17 @@ def in_words(seconds: float | None) -> str:
 def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
     """Print jobs, network runs and time by model, method and layer, then the sums, and the jobs that cannot be done."""
     for model in dict.fromkeys(kind.model for kind in estimates):
-        headings = ("jobs left", "network runs", "per image", "per grid", "in all")
-        table = terminal.table(model, "method, layer", *headings)
-        for method, layer in dict.fromkeys((kind.method, kind.layer) for kind in estimates if kind.model == model):
-            where = (model, method, layer)
-            here = {kind: one for kind, one in estimates.items() if (kind.model, kind.method, kind.layer) == where}
-            table.add_row(escape(f"{method}, {layer}"), *_costs(here))
+        table = terminal.table(model, "method, layer", "jobs left", "network runs", "per image", "per grid", "in all")
+        of_model = {kind: one for kind, one in estimates.items() if kind.model == model}
+        for where in dict.fromkeys((kind.method, kind.layer) for kind in of_model):
+            here = {kind: one for kind, one in of_model.items() if (kind.method, kind.layer) == where}
+            table.add_row(escape(", ".join(where)), *_costs(here))
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
     if seconds := _known_seconds(possible):
         terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
     if possible:
-        terminal.out.print(f"Votes to come take about {in_bytes(sum(one.bytes for one in possible))}.")
+        terminal.out.print(f"Votes to come take about {decimal(sum(one.bytes for one in possible))}.")
     refused = {f"{kind.method} at {kind.layer} of {kind.model}": one.refused for kind, one in estimates.items()}
     show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
 
@@ -156,16 +154,6 @@ def _costs(estimates: Mapping[JobKind, Estimate]) -> list[str]:
 def _known_seconds(estimates: Iterable[Estimate]) -> list[float]:
     """Return the seconds of all jobs of each estimate, as far as known."""
     return [one.seconds * one.sampled for one in estimates if one.seconds is not None]
-
-
-def in_bytes(count: float) -> str:
-    """Return a size in words.
-
-    >>> in_bytes(1_500_000), in_bytes(117e9)
-    ('1.5 MB', '117 GB')
-    """
-    size, unit = (count / 1e9, "GB") if count >= 1e9 else (count / 1e6, "MB")
-    return f"{size:.3g} {unit}"
 
 
 def show_notes(notes: Iterable[tuple[str, str]], title: str = "note") -> None:
@@ -229,7 +217,7 @@ def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
 
 def show_outcome(tally: Tally, folder: Path) -> None:
     """Print how the run ended, and the causes of failures."""
-    took = timedelta(seconds=round(time.monotonic() - tally.started))
+    took = in_words(time.monotonic() - tally.started)
     terminal.say(f"{tally.done} of {tally.total} jobs are done, {tally.finished} by this run in {took}.")
     show_notes(tally.notes)
     show_notes(((str(job), cause) for job, cause in tally.failures.values()), "failed")
@@ -243,10 +231,11 @@ def show_outcome(tally: Tally, folder: Path) -> None:
 def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
     """Print a table for each model and layer: every method's means and ranks, the best mean rank first."""
     headings = ["method", *(f"{column.title}{' ↓' if column.best < 0 else ''}" for column in COLUMNS), "mean rank"]
-    for model, layer in dict.fromkeys((line.model, line.layer) for line in lines):
+    for (model, layer), methods in groupby(lines, lambda line: (line.model, line.layer)):
         table = terminal.table(f"{model}, {layer} layer", *headings)
-        for line in (line for line in lines if (line.model, line.layer) == (model, layer)):
-            cells = [_mean_and_rank(line, column.metric) for column in COLUMNS]
+        for line in methods:
+            shown = [line.cell(column.metric) for column in COLUMNS]
+            cells = [f"{mean} [dim]{rank}[/]" if rank else f"[dim]{mean}[/]" for mean, rank in shown]
             rank = "" if line.mean_rank is None else f"{line.mean_rank:.1f}"
             table.add_row(escape(line.method), *cells, rank)
         terminal.out.print(table)
@@ -256,8 +245,3 @@ def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
         f"cell of a grid, of all certified ones. deletion area: mean confidence while certified pixels are deleted, "
         f"less is more faithful."
     )
-
-
-def _mean_and_rank(line: Line, metric: str) -> str:
-    mean, rank = line.cell(metric)
-    return f"{mean} [dim]{rank}[/]" if rank else f"[dim]{mean}[/]"

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column, Table
 from typer.core import TyperGroup
@@ -97,9 +97,10 @@ def say(text: str) -> None:
     err.print(escape(text), soft_wrap=True)
 
 
-def note(text: str) -> None:
-    """Print a line that a user would want to know about."""
-    err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+def note(*texts: str) -> None:
+    """Print lines that a user would want to know about."""
+    for text in texts:
+        err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -114,8 +115,7 @@ def print_path(path: object) -> None:
 
 def table(title: str, *headings: str, words: int = 0) -> Table:
     """Make a titled table: numbers stand to the right, and the column number `words` to the left."""
-    sides: dict[bool, Any] = {True: "left", False: "right"}
-    columns = (Column(heading, justify=sides[place == words]) for place, heading in enumerate(headings))
+    columns = (Column(heading, justify="left" if place == words else "right") for place, heading in enumerate(headings))
     return Table(*columns, title=escape(title), title_justify="left", title_style="bold")
 
 
@@ -134,12 +134,7 @@ def progress(unit: str = "samples") -> Iterator[Track]:
     with Bars(*counted, TextColumn(f"{unit}, left"), TimeRemainingColumn(), console=err) as bars:
 
         def track(name: str) -> Progress:
-            tasks: list[TaskID] = []
-
-            def update(done: int, total: int) -> None:
-                tasks[:] = tasks or [bars.add_task(name, total=None)]
-                bars.update(tasks[0], completed=done, total=total)
-
-            return update
+            task = bars.add_task(name, total=None, visible=False)  # until there is news
+            return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
         yield track

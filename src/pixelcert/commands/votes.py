@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.markup import escape
 
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError, naming
-from ..certificate import Certificate, certify_votes
+from ..certificate import Certificate, Prediction, certify_votes
 from ..plan import Criterion, Plan, check_levels
 from ..statistics import rounded_down
 from ..votes import Votes
@@ -36,8 +37,7 @@ def show(
 ) -> list[Result]:
     """Certify saved votes, all of them before the first picture is drawn."""
     if picture and out is not None:
-        check_own_names(files, "votes", "show them apart")
-        make_folder(out)
+        make_folder(out, files, "votes", "show them apart")
     results = [
         Result(one, file, picture_file(file, one.votes.plan, criterion, levels, out) if picture else None)
         for file, one in zip(files, load_certificates(files, criterion, levels), strict=True)
@@ -79,8 +79,8 @@ def show_results(results: Sequence[Result], as_json: bool) -> None:
     for certificate in {result.certificate.promise: result.certificate for result in results}.values():
         terminal.out.print(escape(_promise(certificate)))
     for result in results:
-        if prediction := _prediction(result.certificate):
-            terminal.out.print(escape(f"{result.image}: {prediction}"))
+        if prediction := result.certificate.prediction:
+            terminal.out.print(escape(f"{result.image}: {_answer(result.certificate.votes, prediction)}"))
         for path in filter(None, (result.votes, result.picture)):
             terminal.print_path(path)
 
@@ -93,15 +93,12 @@ def _promise(certificate: Certificate) -> str:
     return certificate.promise if certificate.correction == "none" else f"{certificate.promise} {size}"
 
 
-def _prediction(certificate: Certificate) -> str | None:
+def _answer(votes: Votes, prediction: Prediction) -> str:
     """Say how often the model gave its answer under noise, and whether that is certified."""
-    prediction = certificate.prediction
-    if prediction is None:
-        return None
-    name = certificate.votes.provenance.class_name(prediction.answer)
+    name = votes.provenance.class_name(prediction.answer)
     needed = f"{prediction.claim.votes_needed} are needed" if prediction.claim else "n is too small for that"
     verdict = "certified" if prediction.certified else f"not certified, {needed}"
-    return f"the model answers {name} in {prediction.votes} of {certificate.votes.plan.n} noisy copies ({verdict})"
+    return f"the model answers {name} in {prediction.votes} of {votes.plan.n} noisy copies ({verdict})"
 
 
 def _result_as_dict(result: Result) -> dict[str, Any]:
@@ -129,19 +126,15 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
 # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder for results."""
+def make_folder(out: Path, sources: Sequence[Path], what: str, remedy: str) -> None:
+    """Make the folder for what comes of `sources`; refuse two whose results would have one name."""
+    stems = Counter(source.stem for source in sources)
+    if twice := sorted(stem for stem, count in stems.items() if count > 1):
+        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(f"--out {out} cannot be a folder ({error.strerror}): name another.") from error
-
-
-def check_own_names(files: Sequence[Path], what: str, remedy: str) -> None:
-    """Refuse files of which two would be written under one name."""
-    stems = [file.stem for file in files]
-    if twice := sorted({stem for stem in stems if stems.count(stem) > 1}):
-        raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
 
 
 def picture_file(

@@ -6,7 +6,6 @@ The browser steps down Holm's thresholds with whole numbers from `statistics.ste
 
 from __future__ import annotations
 
-import io
 import json
 import zlib
 from collections import Counter
@@ -21,11 +20,13 @@ from PIL import Image
 
 from .. import statistics
 from ..basics.files import sha256
+from ..basics.messages import ArgumentError
 from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
 from ..figures.sheet import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
 from ..plan import Criterion
 from ..votes import Votes
-from .entries import Chunks, Shown
+from .entries import Chunks, choices_of, facts_of
+from .notebook import encode
 
 TAUS = tuple(percent / 100 for percent in range(51, 100))  # on the slider, besides those asked for
 ALWAYS_SHOWN = 4  # lists that a page shows even with one value: image, model, method, layer
@@ -37,56 +38,58 @@ class Index:
     def __init__(self, chunks: Chunks, taus: Sequence[float], criterion: Criterion) -> None:
         self._chunks, self._criterion = chunks, criterion
         self._taus = sorted({*TAUS, *taus})
-        self._tests: list[dict[str, Any]] = []
-        self._test_of: dict[tuple[Any, ...], int] = {}
+        self._tests: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._photos: dict[str, str] = {}
         self._images: dict[tuple[str, tuple[int, int]], int] = {}
         self._entries: list[dict[str, Any]] = []
         self._choices: list[dict[str, str]] = []
+        self._alike: Counter[tuple[Any, ...]] = Counter()
 
-    def add(self, shown: Shown, levels: Sequence[float] | None = None) -> None:
-        """Add votes; their counts and photograph become chunks."""
-        votes = shown.votes
+    def add(self, votes: Votes, levels: Sequence[float] | None = None) -> None:
+        """Add votes; their counts and photograph become chunks. Those that nothing tells apart are numbered."""
         votes.require_complete()
         photo = None if votes.photo is None else self._find_photo(votes.photo)
-        counts = self._chunks.add("counts", pack(shown, levels))
+        counts = self._chunks.add("counts", pack(votes, levels))
         image = self._images.setdefault((votes.provenance.image, votes.size), len(self._images))
         self._entries.append({"image": image, "test": self._find_test(votes), "counts": counts, "photo": photo})
-        self._choices.append(shown.choices)
+        choices = choices_of(votes)
+        self._alike[key := (image, *choices.values())] += 1
+        self._choices.append({**choices, "Number": str(self._alike[key])})
 
     def content(self) -> dict[str, Any]:
         """Return everything added, as the page reads it."""
+        if not self._entries:
+            raise ArgumentError(
+                "there are no votes to show: give votes files that `certify` left, or a study that has run."
+            )
         facets, chosen = _facets(self._with_own_image_names())
         entries = [{**entry, "choices": values} for entry, values in zip(self._entries, chosen, strict=True)]
-        return {"facets": facets, "entries": entries, "tests": self._tests, "palette": palette()}
+        return {"facets": facets, "entries": entries, "tests": list(self._tests.values()), "palette": palette()}
 
     def _with_own_image_names(self) -> list[dict[str, str]]:
         """Return choices in which images of one name that differ in digest or size have names of their own."""
-        images = [entry["image"] for entry in self._entries]
-        of_name: dict[str, set[int]] = {}
-        for image, choice in zip(images, self._choices, strict=True):
-            of_name.setdefault(choice["Image"], set()).add(image)
         about = [f"{height} × {width}, {digest[:12]}" for digest, (height, width) in self._images]
+        named = [(choice["Image"], entry["image"]) for choice, entry in zip(self._choices, self._entries, strict=True)]
+        shared = Counter(name for name, _ in set(named))
         return [
-            choice if len(of_name[name := choice["Image"]]) == 1 else {**choice, "Image": f"{name} ({about[image]})"}
-            for image, choice in zip(images, self._choices, strict=True)
+            {**choice, "Image": f"{name} ({about[image]})"} if shared[name] > 1 else choice
+            for choice, (name, image) in zip(self._choices, named, strict=True)
         ]
 
     def _find_photo(self, photo: NDArray[np.uint8]) -> str:
         """Return a photograph's chunk. Each is encoded once, because that takes longer than all else."""
         key = sha256(str(photo.shape).encode(), photo.tobytes())
         if key not in self._photos:
-            self._photos[key] = self._chunks.add("photo", to_png(photo))
+            self._photos[key] = self._chunks.add("photo", encode(Image.fromarray(photo), "png"))
         return self._photos[key]
 
     def _find_test(self, votes: Votes) -> int:
         """Return the number of the votes' test. Votes of one plan and size share it, because it depends on no count."""
         plan, counted = votes.plan, votes.predictions is not None
         key = (plan.sigma, plan.n, plan.guess, votes.size, votes.channels, counted)
-        if key not in self._test_of:
-            self._test_of[key] = len(self._tests)
-            self._tests.append(make_test(votes, self._taus, self._criterion.for_plan(plan)))
-        return self._test_of[key]
+        if key not in self._tests:
+            self._tests[key] = make_test(votes, self._taus, self._criterion.for_plan(plan))
+        return list(self._tests).index(key)
 
 
 # ── Tests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,20 +107,13 @@ def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict
         "alpha": alpha,
         "correction": correction,
         "promise": promise_in_words(votes, criterion, "{R}"),
-        "radiusPromise": _radius_promise(votes, alpha),
+        "radiusPromise": f"With confidence {confidence_in_words(alpha)}, for each level apart: every pixel keeps its "
+        f"majority label under every change below its own radius in ℓ2 of the image's {space_in_words(votes)}, for all "
+        f"pixels and all τ at once.",
         "values": votes.channels * votes.pixels,
         "radii": statistics.certified_radius(by_count, votes.pixels, votes.channels).tolist(),
         "taus": [_at_tau(votes, replace(criterion, tau=tau)) for tau in taus],
     }
-
-
-def _radius_promise(votes: Votes, alpha: float) -> str:
-    """Say in one sentence what a radius map guarantees."""
-    return (
-        f"With confidence {confidence_in_words(alpha)}, for each level apart: every pixel keeps its majority label "
-        f"under every change below its own radius in ℓ2 of the image's {space_in_words(votes)}, for all pixels and "
-        f"all τ at once."
-    )
 
 
 def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
@@ -137,41 +133,27 @@ def _facets(choices: Sequence[dict[str, str]]) -> tuple[list[dict[str, Any]], li
 
     A list is shown if it decides something that those before it leave open.
     """
-    choices = _told_apart(choices)
     facets: list[dict[str, Any]] = []
-    chosen = [list[int]() for _ in choices]
-    for name in choices[0] if choices else ():
-        before: dict[tuple[int, ...], set[str]] = {}
-        values = list(dict.fromkeys(choice[name] for choice in choices))
-        place = {value: index for index, value in enumerate(values)}
+    chosen, told_apart = [list[int]() for _ in choices], 1
+    for name in choices[0]:
+        place = {value: index for index, value in enumerate(dict.fromkeys(choice[name] for choice in choices))}
         for choice, places in zip(choices, chosen, strict=True):
-            before.setdefault(tuple(places), set()).add(choice[name])
             places.append(place[choice[name]])
-        decides = any(len(found) > 1 for found in before.values())
-        facets.append({"name": name, "values": values, "shown": decides or len(facets) < ALWAYS_SHOWN})
+        before, told_apart = told_apart, len(set(map(tuple, chosen)))
+        shown = told_apart > before or len(facets) < ALWAYS_SHOWN
+        facets.append({"name": name, "values": list(place), "shown": shown})
     return facets, chosen
-
-
-def _told_apart(choices: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Number the choices that nothing else tells apart."""
-    seen: Counter[tuple[str, ...]] = Counter()
-    numbered = []
-    for choice in choices:
-        seen[tuple(choice.values())] += 1
-        numbered.append({**choice, "Number": str(seen[tuple(choice.values())])})
-    return numbered
 
 
 # ── Counts and pictures ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pack(shown: Shown, levels: Sequence[float] | None = None) -> bytes:
+def pack(votes: Votes, levels: Sequence[float] | None = None) -> bytes:
     """Compress counts and facts of votes: a line of JSON, then the planes, low level first.
 
     The planes are `ones` of every level, then the samples in which a pixel was neither one nor zero, then `guess_ones`
     if labels are guessed. They are stored as differences from pixel to pixel, because neighbours are alike.
     """
-    votes = shown.votes
     ordered = sorted(votes.plan.levels if levels is None else levels)
     rows = [votes.index(level) for level in ordered]
     planes = [votes.ones[rows], votes.plan.n - votes.ones[rows] - votes.zeros[rows]]
@@ -179,41 +161,22 @@ def pack(shown: Shown, levels: Sequence[float] | None = None) -> bytes:
         planes.append(votes.guess_ones[rows])
     kind = "<u1" if votes.plan.n < 256 else "<u2" if votes.plan.n < 65536 else "<u4"
     colours = level_colours(ordered)
+    answer = None
+    if votes.predictions is not None:
+        most = int(votes.predictions.argmax())
+        answer = {"name": votes.provenance.class_name(most), "votes": int(votes.predictions[most])}
     header = {
         "size": votes.size,
         "bytes": int(kind[-1]),
         "levels": ordered,
         "colours": [_bytes_of(colours[level]) for level in ordered],
         "target": votes.provenance.target_name,
-        "answer": _answer(votes),
-        "facts": shown.facts,
+        "answer": answer,
+        "facts": facts_of(votes),
     }
     flat = np.stack(planes).astype(kind).reshape(-1)
     differences = np.diff(flat, prepend=flat.dtype.type(0))  # wraps around, and so does the sum that undoes it
     return zlib.compress(json.dumps(header).encode() + b"\n" + differences.astype(kind).tobytes(), 6)
-
-
-def unpack(data: bytes) -> tuple[dict[str, Any], NDArray[np.unsignedinteger]]:
-    """Return what `pack` packed, as the page does: the header, and the planes as (kinds, levels, H, W)."""
-    line, _, rest = zlib.decompress(data).partition(b"\n")
-    header = json.loads(line)
-    differences = np.frombuffer(rest, dtype=f"<u{header['bytes']}")
-    planes = np.cumsum(differences, dtype=differences.dtype)
-    return header, planes.reshape(-1, len(header["levels"]), *header["size"])
-
-
-def _answer(votes: Votes) -> dict[str, Any] | None:
-    """Return the model's most frequent answer under noise, with its votes."""
-    if votes.predictions is None:
-        return None
-    answer = int(votes.predictions.argmax())
-    return {"name": votes.provenance.class_name(answer), "votes": int(votes.predictions[answer])}
-
-
-def to_png(picture: NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
 
 
 def palette() -> dict[str, Any]:

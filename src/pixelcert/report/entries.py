@@ -1,12 +1,12 @@
-"""Entries: votes under the names a page shows, and the chunks that hold their bytes."""
+"""Entries: what a page says about votes and studies, and the chunks that hold their bytes."""
 
 from __future__ import annotations
 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from ..figures.registry import FIGURES
 from ..plan import PRESETS, Plan
 from ..statistics import fewest_samples
 from ..study.inventory import FILE, Inventory
-from ..study.settings import Settings
 from ..study.study import Study
 from ..study.tables import COLUMNS, Line, Means, planned, point_in_words, rows, summarise
 from ..votes import Votes
@@ -29,7 +28,7 @@ NAME = re.compile(r"(counts|photo|figure)-[0-9a-f]{20}")
 class Chunks:
     """Chunks by name. They stay in memory up to `limit`; beyond it, all move to `folder`.
 
-    As a context, it removes the files it wrote if the page fails.
+    As a context, it deletes the files that an earlier page of the same name left or, if the page fails, its own.
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -37,16 +36,22 @@ class Chunks:
         self.inside: dict[str, str] = {}
         self.names: set[str] = set()
         self.size = 0  # characters, inside and outside
-        self._new: list[Path] = []  # files that were not there before
 
     def __enter__(self) -> Chunks:
+        self._earlier = {file.stem for file in self._files()}
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is not None:
-            for file in self._new:
+        kept = self._earlier if error[0] is not None else self.names if self.apart else set()
+        for file in self._files():
+            if file.stem not in kept:
                 file.unlink(missing_ok=True)
-            self._remove_empty_folder()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _files(self) -> list[Path]:
+        """Return the chunks in the folder, and no other file."""
+        return [file for file in self.folder.glob("*.js") if NAME.fullmatch(file.stem)]
 
     def add(self, kind: str, data: bytes) -> str:
         """Keep `data`, and return the name to find it by."""
@@ -56,85 +61,50 @@ class Chunks:
             self.names.add(name)
             self.inside[name] = b64encode(data).decode()
             self.size += len(self.inside[name])
-            if self.apart:
-                self._move_out()
+        while self.apart and self.inside:
+            one, text = self.inside.popitem()
+            write_atomically(self.folder / f"{one}.js", f'pixelcertChunk("{one}","{text}");\n'.encode())
         return name
 
     @property
-    def apart(self) -> bool:
-        """True once the chunks are in the folder."""
-        return self.size > self.limit
-
-    def remove_others(self) -> None:
-        """Delete the chunks that earlier pages of the same name left in the folder, and nothing else."""
-        kept = self.names if self.apart else set()
-        for file in self.folder.glob("*.js") if self.folder.is_dir() else ():
-            if NAME.fullmatch(file.stem) and file.stem not in kept:
-                file.unlink(missing_ok=True)
-        self._remove_empty_folder()
-
-    def _remove_empty_folder(self) -> None:
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
-
-    def _move_out(self) -> None:
-        for name, text in self.inside.items():
-            file = self.folder / f"{name}.js"
-            if not file.exists():
-                self._new.append(file)
-            write_atomically(file, f'pixelcertChunk("{name}","{text}");\n'.encode())
-        self.inside.clear()
+    def apart(self) -> Path | None:
+        """The folder, once the chunks are in it."""
+        return self.folder if self.size > self.limit else None
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Votes and their names: those of their own provenance, or those of the study that asked for them."""
+def choices_of(votes: Votes) -> dict[str, str]:
+    """Return facts that tell these votes from others, the most telling first."""
+    plan, source = votes.plan, votes.provenance
+    return {
+        "Image": source.image_name or "image",
+        "Model": source.model or "not named",
+        "Method": source.method or "not named",
+        "Layer": source.layer or "not named",
+        "Noise σ": f"{plan.sigma:g}",
+        "Samples n": str(plan.n),
+        "Rules": rules_in_words(plan),
+        "Class": source.target_name,
+        "Parameters": json.dumps(dict(source.params), sort_keys=True),
+        "Digest of the image": source.image[:12],
+        "Digest of the weights": source.weights[:12],
+        "Seed": str(plan.seed),
+    }
 
-    votes: Votes
-    image: str
-    model: str
-    method: str
-    layer: str
 
-    @classmethod
-    def of(cls, votes: Votes) -> Shown:
-        source = votes.provenance
-        return cls(votes, source.image_name or "image", source.model, source.method, source.layer)
-
-    @property
-    def choices(self) -> dict[str, str]:
-        """Facts that tell these votes from others, the most telling first."""
-        plan, source = self.votes.plan, self.votes.provenance
-        return {
-            "Image": self.image,
-            "Model": self.model or "not named",
-            "Method": self.method or "not named",
-            "Layer": self.layer or "not named",
-            "Noise σ": f"{plan.sigma:g}",
-            "Samples n": str(plan.n),
-            "Rules": rules_in_words(plan),
-            "Class": source.target_name,
-            "Parameters": json.dumps(dict(source.params), sort_keys=True),
-            "Digest of the image": source.image[:12],
-            "Digest of the weights": source.weights[:12],
-            "Seed": str(plan.seed),
-        }
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Facts by which these votes can be made again."""
-        plan, source = self.votes.plan, self.votes.provenance
-        parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in source.params.items())
-        return {
-            "Explained class": f"{source.target_name} ({source.target})",
-            "Parameters": parameters or "none",
-            "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
-            "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
-            "Weights": source.weights[:16] or "unknown",
-            "Image": source.image[:16],
-            "Computed on": f"{source.device}, {source.precision}, {source.batch_size} at once",
-            "Versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
-        }
+def facts_of(votes: Votes) -> dict[str, str]:
+    """Return facts by which these votes can be made again."""
+    plan, source = votes.plan, votes.provenance
+    parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in source.params.items())
+    return {
+        "Explained class": f"{source.target_name} ({source.target})",
+        "Parameters": parameters or "none",
+        "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
+        "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
+        "Weights": source.weights[:16] or "unknown",
+        "Image": source.image[:16],
+        "Computed on": f"{source.device}, {source.precision}, {source.batch_size} at once",
+        "Versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
+    }
 
 
 def rules_in_words(plan: Plan) -> str:
@@ -147,11 +117,6 @@ def rules_in_words(plan: Plan) -> str:
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def is_study(path: Path) -> bool:
-    """Return True if `path` names a study's file or folder, and not votes."""
-    return path.suffix == ".toml" or path.is_dir()
-
-
 def open_study(path: Path) -> Study:
     """Open the study of a study file, or of the folder that it filled."""
     if path.suffix == ".toml" and not path.is_dir():
@@ -161,31 +126,30 @@ def open_study(path: Path) -> Study:
     return Study(Inventory.load(path).settings, path.parent, path)
 
 
-def shown_of(study: Study) -> Iterator[Shown | None]:
+def votes_of(study: Study) -> Iterator[Votes | None]:
     """Yield the votes of each job under the study's own names, None if they are not there yet."""
     for job in study.jobs():
-        votes = study.store.load_votes(job)
-        yield None if votes is None else Shown(votes, job.scene.name, job.model.label, job.method, job.layer)
+        if votes := study.store.load_votes(job):
+            model, method, layer = job.model.label, job.method, job.layer
+            named = replace(votes.provenance, image_name=job.scene.name, model=model, method=method, layer=layer)
+            votes = replace(votes, provenance=named)
+        yield votes
 
 
 def describe_study(study: Study, chunks: Chunks) -> dict[str, Any]:
     """Return what a page says about a study besides its votes."""
+    figures = []
+    for path in sorted((study.folder / "figures").glob("*.png")):
+        if (data := path.read_bytes()).startswith(_PNG):
+            name = path.stem.replace("_", " ").replace("-", " ")
+            about = FIGURES[path.stem].about if path.stem in FIGURES else name  # for readers who do not see it
+            figures.append({"name": name, "about": about, "chunk": chunks.add("figure", data)})
     return {
         "name": study.folder.name,
         "columns": [f"{column.title}{' (less is better)' if column.best < 0 else ''}" for column in COLUMNS],
         "tables": list(_tables(study)),
-        "figures": [
-            {**_name_figure(path.stem), "chunk": chunks.add("figure", data)}
-            for path in sorted((study.folder / "figures").glob("*.png"))
-            if (data := path.read_bytes()).startswith(_PNG)
-        ],
+        "figures": figures,
     }
-
-
-def _name_figure(stem: str) -> dict[str, str]:
-    """Return a figure's name, and a description for readers who do not see it."""
-    name = stem.replace("_", " ").replace("-", " ")
-    return {"name": name, "about": FIGURES[stem].about if stem in FIGURES else name}
 
 
 def _tables(study: Study) -> Iterator[dict[str, Any]]:
@@ -200,28 +164,23 @@ def _tables(study: Study) -> Iterator[dict[str, Any]]:
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
     for point in sorted(points, key=lambda point: point != usual):
         if lines := summarise(table, **point):
-            beyond = _out_of_reach(settings, point, sizes)
+            plan = settings.plans()[point["preset"], point["sigma"], point["n"]]
+            criterion = settings.criterion(point["tau"])
+            beyond = {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
             yield {"caption": point_in_words(point), "lines": [_line(line, beyond) for line in lines]}
 
 
-def _out_of_reach(
-    settings: Settings, point: Mapping[str, Any], sizes: Mapping[tuple[str, str], int]
-) -> set[tuple[str, str]]:
-    """Return (model, kind of scene) of the maps with too many pixels for n to certify any at this point's τ."""
-    plan, criterion = settings.plans()[point["preset"], point["sigma"], point["n"]], settings.criterion(point["tau"])
-    return {which for which, size in sizes.items() if fewest_samples(plan, criterion, size**2)}
-
-
 def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
-    """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank."""
+    """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank.
+
+    In `beyond` are (model, kind of scene) of the maps with too many pixels for n to certify any at the point's τ.
+    """
     reached = {column.metric for column in COLUMNS if (line.model, column.scene) not in beyond}
-    ranks = {metric: rank for metric, rank in line.ranks.items() if metric in reached}
-    cells = [_cell(line, column.metric, column.metric in reached) for column in COLUMNS]
-    rank = f"{sum(ranks.values()) / len(ranks):.1f}" if ranks else ""
+    cells = []
+    for column in COLUMNS:
+        mean, rank = line.cell(column.metric)
+        told = column.metric in reached or mean == "not measured"
+        cells.append(f"{mean} {rank}".rstrip() if told else "out of reach")
+    ranked = replace(line, ranks={metric: rank for metric, rank in line.ranks.items() if metric in reached})
+    rank = "" if ranked.mean_rank is None else f"{ranked.mean_rank:.1f}"
     return {"names": [line.model, line.layer, line.method], "cells": [*cells, rank]}
-
-
-def _cell(line: Line, metric: str, reached: bool) -> str:
-    """Say a mean with its 95 % half-width and rank, for a person."""
-    mean, rank = line.cell(metric)
-    return f"{mean} {rank}".rstrip() if reached or mean == "not measured" else "out of reach"

@@ -21,51 +21,46 @@ _SHOWN = 160  # pixels, the height of the row
 def certificate_html(certificate: Certificate) -> str:
     """Show photograph and certified maps side by side, with the shares of each level and the promise."""
     votes, colours = certificate.votes, level_colours(certificate.levels)
-    maps = [_to_bytes(paint_labels(certificate.labels[level], colours[level])) for level in certificate.levels]
+    maps = [paint_labels(certificate.labels[level], colours[level]) for level in certificate.levels]
     names = "".join(f'<th scope="col">{text}</th>' for text in ("top K %", "robustly in", "robustly out", "abstain"))
     rows = "".join(
         f'<tr><th scope="row">{level} %</th>{"".join(f"<td>{s:.1f} %</td>" for s in certificate.shares(level))}</tr>'
         for level in certificate.levels
     )
     levels = ", ".join(f"{level} %" for level in certificate.levels)
-    return (
-        f"<div><p><b>{_title(votes)}</b></p>{_pictures(votes, maps, f'certified maps for K = {levels}')}"
-        f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table><p>{escape(certificate.promise)}</p></div>"
-    )
+    table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
+    return _block(votes, maps, f"certified maps for K = {levels}", f"{table}<p>{escape(certificate.promise)}</p>")
 
 
 def votes_html(votes: Votes) -> str:
     """Show photograph and smoothed maps side by side, and the number of counted samples."""
-    maps = [_to_bytes(1 - votes.smoothed(level)) for level in votes.plan.levels]
+    maps = [1 - votes.smoothed(level) for level in votes.plan.levels]
     levels = ", ".join(f"{level} %" for level in votes.plan.levels)
     counted = f"{votes.counted} of {votes.plan.n} samples at σ = {votes.plan.sigma:g}"
     what = f"share of samples with each pixel in the top K %, for K = {levels}"
-    return (
-        f"<div><p><b>{_title(votes)}</b></p>{_pictures(votes, maps, what)}"
-        f"<p>{escape(counted)}; dark: the {escape(what)}.</p></div>"
-    )
+    return _block(votes, maps, what, f"<p>{escape(counted)}; dark: the {escape(what)}.</p>")
 
 
-def _title(votes: Votes) -> str:
+def _block(votes: Votes, maps: Sequence[NDArray[np.float64]], what: str, below: str) -> str:
+    """Show a title, photograph (if any) and `maps` in one row, with one alternative text for all maps, and the rest."""
     source = votes.provenance
-    return escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
-
-
-def _to_bytes(picture: NDArray[np.float64]) -> NDArray[np.uint8]:
-    return np.rint(255 * picture).astype(np.uint8)
-
-
-def _pictures(votes: Votes, maps: Sequence[NDArray[np.uint8]], what: str) -> str:
-    """Show the photograph, if there is one, and `maps` in one row, with one alternative text for all maps."""
+    title = escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
     photo = "" if votes.photo is None else _tag(votes.photo, "jpeg", "Photograph")
-    return photo + "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(maps))
+    shades = [np.rint(255 * each).astype(np.uint8) for each in maps]
+    pictures = "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(shades))
+    return f"<div><p><b>{title}</b></p>{photo}{pictures}{below}</div>"
 
 
 def _tag(picture: NDArray[np.uint8], kind: str, alt: str) -> str:
-    buffer = io.BytesIO()
     image = Image.fromarray(picture)
     if kind == "png" and image.mode == "RGB":
         image = image.quantize(8)  # labels have three colours
-    image.save(buffer, format=kind, optimize=True)
-    data = base64.b64encode(buffer.getvalue()).decode()
+    data = base64.b64encode(encode(image, kind)).decode()
     return f'<img alt="{escape(alt)}" height="{_SHOWN}" style="margin: 2px" src="data:image/{kind};base64,{data}">'
+
+
+def encode(picture: Image.Image, kind: str) -> bytes:
+    """Return a picture as a file of that kind."""
+    buffer = io.BytesIO()
+    picture.save(buffer, format=kind, optimize=True)
+    return buffer.getvalue()

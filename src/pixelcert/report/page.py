@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -13,7 +14,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ from ..plan import ALPHA, TAU, Correction, Criterion, check_levels
 from ..study.study import Study
 from ..votes import Votes
 from .contents import Index
-from .entries import LIMIT, NAME, Chunks, Shown, describe_study, shown_of
+from .entries import LIMIT, NAME, Chunks, describe_study, votes_of
 
 MARK = '<meta name="generator" content="pixelcert'  # by which `serve` knows its own pages
 PARTS = ("certificate", "state", "words", "drawing", "study", "controls")  # of the script; each uses those before it
@@ -61,7 +61,7 @@ def write_page(
         index = Index(chunks, (tau,), criterion)
         for one in votes:
             statistics.check_feasible(one.plan, criterion, one.pixels)
-            index.add(Shown.of(one), chosen)
+            index.add(one, chosen)
         return _write(path, chunks, index, {"tau": tau, "study": None}, "Certified explanations")
 
 
@@ -80,9 +80,9 @@ def write_study_page(
     with Chunks(folder_of(path), limit) as chunks:
         index = Index(chunks, (*settings.tau, tau), criterion)
         total = len(study.jobs())
-        for done, shown in enumerate(shown_of(study), 1):
-            if shown is not None:
-                index.add(shown)
+        for done, votes in enumerate(votes_of(study), 1):
+            if votes is not None:
+                index.add(votes)
             if progress is not None:
                 progress(done, total)
         about = {"tau": tau, "study": describe_study(study, chunks)}
@@ -95,25 +95,14 @@ def folder_of(page: Path) -> Path:
 
 
 def _write(path: Path, chunks: Chunks, index: Index, about: dict[str, Any], title: str) -> Written:
-    content = {**index.content(), **about, "folder": chunks.folder.name if chunks.apart else None}
+    content = {**index.content(), **about, "folder": chunks.apart and chunks.apart.name}
     page = compose(title, content, chunks.inside).encode()
     write_atomically(path, page)
-    chunks.remove_others()
-    return Written(
-        path,
-        chunks.folder if chunks.apart else None,
-        len(content["entries"]),
-        len(page),
-        chunks.size if chunks.apart else 0,
-    )
+    return Written(path, chunks.apart, len(content["entries"]), len(page), chunks.size if chunks.apart else 0)
 
 
 def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
     """Return the HTML of a page. Everything from votes is in inert elements, which the script reads as text."""
-    if not content["entries"]:
-        raise ArgumentError(
-            "there are no votes to show: give votes files that `certify` left, or a study that has run."
-        )
     style, script = _resource("page.css"), join_script(PARTS)
     blocks = "\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in chunks.items())
     parts = {
@@ -125,8 +114,8 @@ def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
         "index": _inert(content),
         "chunks": blocks,
     }
-    before, *pieces = _resource("page.html").split("{{")  # one pass: nothing that is put in is looked at again
-    return before + "".join(parts[name] + rest for name, _, rest in (piece.partition("}}") for piece in pieces))
+    # In one pass: nothing that is put in is looked at again.
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], _resource("page.html"))
 
 
 def join_script(parts: Iterable[str]) -> str:
@@ -177,46 +166,35 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, page: str | Path, port: int = 0) -> None:
         if not 0 <= port < 65536:
             raise ArgumentError(f"port={port} is not a port: choose one up to 65535, or 0 for any that is free.")
-        self._page = Path(page).resolve()  # the only time that a link is followed
-        self._lock = Lock()
-        self._seen = _state_of(self._page)
-        self._files = _files_of(self._page)
+        self.page = Path(page).resolve()  # the only time that a link is followed
+        _check_page(self.page)
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise ArgumentError(f"port={port} cannot be opened ({error.strerror}): choose another, or 0.") from error
+        self.url = f"http://{ADDRESS}:{self.server_port}/"
         self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
         if self.server_port == 80:
             self.hosts |= {ADDRESS, "localhost"}  # browsers omit the usual port
 
-    @property
-    def files(self) -> dict[str, tuple[Path, str]]:
-        """Files that may be asked for: path → file and type. A page written anew has other chunks."""
-        with self._lock:
-            if (seen := _state_of(self._page)) != self._seen:
-                try:
-                    self._files = _files_of(self._page)
-                except ArgumentError:  # the file is gone, or is not a page any more
-                    self._files = {}
-                self._seen = seen
-            return self._files
-
-    @property
-    def url(self) -> str:
-        return f"http://{ADDRESS}:{self.server_port}/"
-
-
-def _state_of(page: Path) -> tuple[int, ...] | None:
-    """Return values that change when a page is written anew; None if there is none."""
-    try:
-        found = page.lstat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    def find(self, path: str) -> tuple[bytes, str] | None:
+        """Return the bytes and the type of the page or a chunk of it; None for every other path."""
+        folder, name = folder_of(self.page), path.rpartition("/")[2].removesuffix(".js")
+        try:
+            _check_page(self.page)
+        except ArgumentError:  # the file is gone, or is not a page any more
+            return None
+        if path == "/":
+            data, kind = _read(self.page), _HTML
+        elif NAME.fullmatch(name) and path == f"/{quote(folder.name, safe=_UNQUOTED)}/{name}.js":
+            data, kind = None if folder.is_symlink() else _read(folder / f"{name}.js"), _SCRIPT
+        else:
+            return None
+        return None if data is None else (data, kind)
 
 
-def _files_of(page: Path) -> dict[str, tuple[Path, str]]:
-    """Return the files that may be asked for: path → file and type."""
+def _check_page(page: Path) -> None:
+    """Refuse a file that is not a page of ours."""
     try:
         with page.open("rb") as file:
             start = file.read(4096)
@@ -224,11 +202,6 @@ def _files_of(page: Path) -> dict[str, tuple[Path, str]]:
         raise ArgumentError(f"{page} cannot be read ({error.strerror}): give a page of `pixelcert report`.") from error
     if MARK.encode() not in start:
         raise ArgumentError(f"{page} is not a page that pixelcert wrote: give one of `pixelcert report`.")
-    folder = folder_of(page)
-    inside = folder.glob("*.js") if folder.is_dir() and not folder.is_symlink() else ()
-    below = f"/{quote(folder.name, safe=_UNQUOTED)}/"
-    chunks = {f"{below}{file.name}": (file, _SCRIPT) for file in inside if NAME.fullmatch(file.stem)}
-    return {"/": (page, _HTML), **chunks}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -242,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         if self.command not in ("GET", "HEAD"):
-            self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
+            self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD")
             return False
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or hosts[0] not in self.server.hosts:
@@ -251,27 +224,21 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        found = self.server.files.get(self.path)
-        data = None if found is None else _read(found[0])
-        if found is None or data is None:
-            self._refuse(HTTPStatus.NOT_FOUND)
+        if found := self.server.find(self.path):
+            self._answer(HTTPStatus.OK, *found)
         else:
-            self._answer(HTTPStatus.OK, data, found[1])
+            self._refuse(HTTPStatus.NOT_FOUND)
 
     do_HEAD = do_GET  # noqa: N815
 
-    def _refuse(self, status: HTTPStatus, headers: dict[str, str] | None = None) -> None:
+    def _refuse(self, status: HTTPStatus, **headers: str) -> None:
         self.close_connection = True  # because an unread body may follow
-        self._answer(
-            status, status.phrase.encode(), "text/plain; charset=utf-8", {"Connection": "close", **(headers or {})}
-        )
+        self._answer(status, status.phrase.encode(), "text/plain; charset=utf-8", Connection="close", **headers)
 
-    def _answer(self, status: HTTPStatus, data: bytes, kind: str, headers: dict[str, str] | None = None) -> None:
+    def _answer(self, status: HTTPStatus, data: bytes, kind: str, **headers: str) -> None:
         self.send_response(status)
-        for name, value in {**_HEADERS, **(headers or {})}.items():
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(data)), **headers}.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
@@ -282,11 +249,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _read(path: Path) -> bytes | None:
     """Return a plain file's bytes; None if a link or something else has taken its place."""
-    if path.is_symlink():
-        return None
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
     with os.fdopen(handle, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else None
+        return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) and not path.is_symlink() else None
