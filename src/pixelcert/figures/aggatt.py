@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..metrics import EDGES, agg_att, agg_att_bins
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import Colour, paint_shades, styled
+from .sheet import Colour, paint_shades
 from .tiles import Heading, Tile, mosaic
 from .titles import caption, layer_title, method_headings, method_title, model_title, radius_title
 
@@ -22,7 +22,6 @@ _KEY: dict[str, Colour] = {"certified 1": (0, 0, 0), "abstains": (0.5, 0.5, 0.5)
 _EMPTY = "no grid"
 
 
-@styled
 def aggatt_examples(view: View) -> Figure:
     """Draw, for every method and layer, the grid at the median place of each bin, its target cell outlined."""
     view.findings.require("grid")
@@ -41,7 +40,6 @@ def aggatt_examples(view: View) -> Figure:
     return mosaic(title, method_headings(view, methods), columns, tiles, stated, _KEY, size=0.62)
 
 
-@styled
 def aggatt_means(view: View) -> Figure:
     """Draw the mean certified map of each bin, across K at the view's R, and across R at its K."""
     view.findings.require("grid")

@@ -17,7 +17,7 @@ from ..methods import METHODS
 from ..metrics import random_baseline
 from ..study.findings import MetricAt, UnavailableError, View
 from ..study.job import Job
-from .sheet import BASELINE, FAINT, SOFT, Sheet, open_frame, show_missing, styled
+from .sheet import BASELINE, SOFT, Sheet, show_missing
 from .titles import caption, layer_title, method_title, model_title, of_model, require_several
 
 _LEFT, _ACROSS, _DOWN, _TOP, _BELOW = 0.5, 0.55, 0.95, 0.22, 0.72  # inches around panels
@@ -76,23 +76,18 @@ def _lay_out(
     single = len(view.models) == 1
     rows = [[(model, layer) for model in view.models] for layer in view.layers]
     rows = [list(chain(*rows))] if single else rows
-    columns = list(map(layer_title, view.layers) if single else map(model_title, view.models))
-    size = 2.9 if len(columns) <= 2 else 2.3 if len(columns) == 3 else 1.75
-    width = _LEFT + len(columns) * size + (len(columns) - 1) * _ACROSS + 0.1
+    across = len(rows[0])
+    size = {1: 2.9, 2: 2.9, 3: 2.3}.get(across, 1.75)
+    width = _LEFT + across * size + (across - 1) * _ACROSS + 0.1
     down = blocks * len(rows)
     height = _TOP + down * size + (down - 1) * (_DOWN + room) + _BELOW + room
     sheet = Sheet(f"{title}{of_model(view)}", width, height, caption, legend_lines=len(view.families))
     panels = []
     for row, places in enumerate(rows * blocks):
         for column, (model, layer) in enumerate(places):
-            axes = sheet.axes(_LEFT + column * (size + _ACROSS), _TOP + row * (size + _DOWN + room), size, size)
-            name = columns[column] if single else f"{columns[column]}, {layer_title(layer)}"
-            axes.set_title(name, fontsize=8, loc="left", pad=5)
-            axes.grid(color=FAINT, linewidth=0.5)
-            axes.set_axisbelow(True)
-            axes.tick_params(labelsize=6.5)
-            open_frame(axes)
-            panels.append(Panel(axes, row // len(rows), model, layer))
+            name = layer_title(layer) if single else f"{model_title(model)}, {layer_title(layer)}"
+            left, top = _LEFT + column * (size + _ACROSS), _TOP + row * (size + _DOWN + room)
+            panels.append(Panel(sheet.chart(left, top, size, size, name, 8), row // len(rows), model, layer))
     handles = {
         family: [Line2D([], [], label=method_title(name), **_style(view, name), **line) for name in methods]
         for family, methods in view.families.items()
@@ -162,7 +157,6 @@ class _Absent(dict[str, list[str]]):
 # ── Curves ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@styled
 def deletion_curves(view: View) -> Figure:
     """Draw the confidence in the explained class while pixels certified 1 are set to zero, from the smallest K up."""
     view.findings.require("image")
@@ -185,7 +179,6 @@ def deletion_curves(view: View) -> Figure:
     return sheet.figure
 
 
-@styled
 def effect_of_tau(view: View) -> Figure:
     """Draw %certified (above) and Certified GridPG (below) against τ."""
     require_several(view, "tau")
@@ -235,14 +228,12 @@ def _draw_curves(
 _ROOM = 0.25  # inches, for the names of methods that rest on fewer grids
 
 
-@styled
 def tradeoff(view: View) -> Figure:
     """Draw robustness against localisation: %certified on images, Certified GridPG on grids."""
     view.findings.require("image")
     return _scatter(view, "Robustness and localisation", CERTIFIED, LOCALISED)
 
 
-@styled
 def grid_pg_scatter(view: View) -> Figure:
     """Draw GridPG of the clean map against Certified GridPG; above the diagonal certification localises better."""
     return _scatter(view, "GridPG and Certified GridPG", GRID_PG, LOCALISED)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..plan import Sign
 from ..study.findings import Certified, UnavailableError, View
 from ..study.job import Job
-from .sheet import ATTRIBUTION, FAMILIES, SOFT, Sheet, level_colours, paint_labels, paint_overlay, styled
+from .sheet import ATTRIBUTION, FAMILIES, SOFT, Sheet, level_colours, paint_labels, paint_overlay
 from .tiles import Heading, Tile, draw_tile, key_of_maps, key_of_overlays, mosaic, photo_of
 from .titles import caption, layer_title, method_headings, method_title, model_title, radius_title, require_several
 
@@ -83,13 +83,11 @@ def _smoothing_note(view: View) -> str:
 # ── Certified maps ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@styled
 def certified_maps(view: View) -> Figure:
     """Draw rows of methods: the smoothed sparsified map (SS), the certified map at every K, and all K overlaid."""
     return _maps(view, selected(view))
 
 
-@styled
 def vit_maps(view: View) -> Figure:
     """Draw `certified_maps` of all methods on a vision transformer."""
     return _maps(of_vit(view), view.methods)
@@ -112,7 +110,6 @@ def _maps(view: View, methods: tuple[str, ...]) -> Figure:
     return mosaic(title, rows, list(map(Heading, titles)), tiles, stated, key_of_maps(levels), size=0.95)
 
 
-@styled
 def level_radius_matrix(view: View) -> Figure:
     """Draw one image under all methods, a row each: K across within each R, and R across."""
     require_several(view, "sigma")
@@ -145,13 +142,11 @@ _IMAGES, _GRIDS = 6, 6  # shown at most
 _LONGEST_NAME = 16
 
 
-@styled
 def overlays(view: View) -> Figure:
     """Draw images down and methods across: each smoothed sparsified map (SS), and its certified overlay below."""
     return _overlays(view)
 
 
-@styled
 def vit_overlays(view: View) -> Figure:
     """Draw `overlays` on a vision transformer."""
     return _overlays(of_vit(view))
@@ -181,7 +176,6 @@ def _overlays(view: View) -> Figure:
     return mosaic(title, rows, columns, tiles, stated, key_of_overlays(levels), size=0.82)
 
 
-@styled
 def grid_overlays(view: View) -> Figure:
     """Draw certified overlays on grids, the cell whose class is explained outlined."""
     scenes = view.findings.require("grid")[:_GRIDS]
@@ -223,7 +217,6 @@ _TITLES = ("image x", "(a) explanation h(x)", "(b) under noise, h(x + ε)", "(c)
 _BRIGHTEST = 99.5  # percent of the map that is not clipped, so that one pixel does not darken the others
 
 
-@styled
 def teaser(view: View) -> Figure:
     """Draw rows of methods: (a) the original explanation, (b) explanations under noise, (c) the certified overlay."""
     number, methods, levels = view.image_number(), selected(view), view.levels

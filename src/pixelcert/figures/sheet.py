@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec, cast
+from typing import Any, Literal, cast
 
 import matplotlib
 import numpy as np
@@ -17,6 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from ..basics.files import write_atomically
 from ..basics.messages import ArgumentError
 from ..plan import ABSTAIN
 
+Which = Literal["both", "x", "y"]  # of the grid lines
 Colour = tuple[float, float, float]
 
 ZERO: Colour = (1.0, 1.0, 1.0)
@@ -123,18 +124,7 @@ STYLE: Any = {
     "pdf.compression": 6,
 }
 
-P = ParamSpec("P")
-
-
-def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Make a function draw in the figures' own style, whatever the user's matplotlib is set to."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with matplotlib.rc_context(STYLE):
-            return function(*args, **kwargs)
-
-    return run
+styled = matplotlib.rc_context(STYLE)  # a decorator: draw in this style, whatever the user's matplotlib is set to
 
 
 class Sheet:
@@ -169,34 +159,36 @@ class Sheet:
         box = ((MARGIN + left) / self.width, bottom / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
+    def chart(
+        self, left: float, top: float, width: float, height: float, title: str, fontsize: float, grid: Which = "both"
+    ) -> Axes:
+        """Add axes for a chart, with a title and a grid, and a line at their left and bottom only."""
+        axes = self.axes(left, top, width, height)
+        axes.set_title(title, fontsize=fontsize, loc="left", pad=5)
+        axes.grid(axis=grid, color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=6.5)
+        axes.spines[["top", "right"]].set_visible(False)
+        return axes
+
     def text(self, left: float, top: float, text: str, **style: Any) -> None:
         """Write at inches from the contents' left and top."""
-        x, y = (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
-        self.figure.text(x, y, text, **style)
+        self.figure.text(*self._place(left, top), text, **style)
 
     def line(self, left: float, right: float, top: float) -> None:
         """Draw a thin horizontal rule, under a heading that spans columns."""
-        corner = ((MARGIN + left) / self.width, (self.height - HEADING - top) / self.height)
         width = (right - left) / self.width
-        self.figure.add_artist(Rectangle(corner, width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
+        self.figure.add_artist(Rectangle(self._place(left, top), width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
+
+    def _place(self, left: float, top: float) -> tuple[float, float]:
+        """Convert inches from the contents' left and top to matplotlib's shares of the page."""
+        return (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
 
     def legend(self, handles: Sequence[Artist], line: int = 0, left: float = 0.0) -> None:
         """Add handles in one line of the legend; line 0 is on top."""
-        bottom = 0.2 + (self._lines_below - line) * LINE
-        legend = self.figure.legend(
-            handles=list(handles),
-            loc="lower left",
-            bbox_to_anchor=((MARGIN + left) / self.width, bottom / self.height),
-            ncols=max(len(handles), 1),
-            borderaxespad=0,
-            borderpad=0,
-            columnspacing=1.5,
-            handletextpad=0.5,
-            handlelength=1.4,
-            fontsize=7,
-            frameon=False,
-        )
-        self.figure.add_artist(legend)
+        where = (MARGIN + left) / self.width, (0.2 + (self._lines_below - line) * LINE) / self.height
+        spaces = {"columnspacing": 1.5, "handletextpad": 0.5}
+        self.figure.add_artist(add_legend(self.figure, handles, where, fontsize=7, **spaces))
 
     def family_legend(self, handles: Mapping[str, Sequence[Artist]]) -> None:
         """Add a line of handles for each family, behind the family's name."""
@@ -205,6 +197,13 @@ class Sheet:
             y = (0.25 + (self._lines_below - line) * LINE) / self.height
             style: dict[str, Any] = {"weight": "bold", "color": FAMILIES[family], "va": "center"}
             self.figure.text(MARGIN / self.width, y, family, fontsize=7, **style)
+
+
+def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
+    """Add a legend of one line without a frame, its lower left corner at a place in shares of the page."""
+    bare: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "handlelength": 1.4, "frameon": False}
+    ncols = len(handles)
+    return figure.legend(handles=handles, loc="lower left", bbox_to_anchor=where, ncols=ncols, **bare, **style)
 
 
 def patches(colours: Iterable[tuple[str, Colour]], **edge: Any) -> list[Artist]:
@@ -234,14 +233,7 @@ def _pack(names: Iterable[str], width: float) -> list[list[str]]:
 def frame(axes: Axes, width: float = 0.6) -> None:
     """Give a picture's axes a faint frame without ticks."""
     axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=width)
-
-
-def open_frame(axes: Axes) -> None:
-    """Leave a chart's axes their left and bottom line."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[:].set(color=FAINT, linewidth=width)
 
 
 def hatch(axes: Axes, box: tuple[float, float, float, float], why: str, fontsize: float, pad: float, **at: Any) -> None:
