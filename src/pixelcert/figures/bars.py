@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ def _lay_out(
     for number, (model, layer) in enumerate(places):
         name, fontsize = (layer_title(layer), 8.0) if single else (f"{model_title(model)}, {layer}", 6.8)
         left = _LABELS + number * (width + _COLUMN_GAP)
-        axes = sheet.chart(left, _TOP, width, height + 0.06, name, fontsize, grid="x")
+        axes = sheet.chart(left, _TOP, width, height + 0.06, name, fontsize)
         axes.set(xlim=(0, largest), ylim=(height + 0.02, -0.04), yticks=[])
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xlabel(label, fontsize=7)
@@ -184,9 +184,8 @@ def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) ->
     (stats,) = boxplot_stats(values)
     low, high = stats["q1"], stats["q3"]
     axes.barh(middle, high - low, _THICK, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")
-    ends: dict[str, Any] = {"color": INK, "linewidth": 0.7, "zorder": 2}
-    axes.plot([stats["whislo"], low], [middle, middle], gid="whisker", **ends)
-    axes.plot([high, stats["whishi"]], [middle, middle], gid="whisker", **ends)
+    for whisker in ([stats["whislo"], low], [high, stats["whishi"]]):
+        axes.plot(whisker, [middle, middle], color=INK, linewidth=0.7, zorder=2, gid="whisker")
     across = [middle - _THICK / 2, middle + _THICK / 2]
     axes.plot([stats["med"]] * 2, across, color=INK, linewidth=1.3, zorder=3, gid="median")
     axes.plot(stats["fliers"], [middle] * len(stats["fliers"]), ".", color=INK, markersize=2.2, zorder=2, gid="fliers")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,7 +24,6 @@ from ..basics.files import write_atomically
 from ..basics.messages import ArgumentError
 from ..plan import ABSTAIN
 
-Which = Literal["both", "x", "y"]  # of the grid lines
 Colour = tuple[float, float, float]
 
 ZERO: Colour = (1.0, 1.0, 1.0)
@@ -98,6 +97,7 @@ BASELINE: Mapping[str, Any] = MappingProxyType({"color": INK, "linewidth": 0.8, 
 _WIDTH_OF_LETTER = 0.0575  # inches, roughly, in the caption
 _NARROWEST = 4.6
 
+_TICKS = {"color": SOFT, "labelcolor": INK, "major.width": 0.6, "major.size": 2.5}
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, and has σ, τ and ℓ
     "font.size": 7.5,
@@ -105,14 +105,7 @@ STYLE: Any = {
     "axes.edgecolor": "#888888",
     "axes.labelcolor": INK,
     "axes.unicode_minus": True,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
     "hatch.linewidth": 0.5,
     "text.color": INK,
     "text.parse_math": False,  # names may hold dollars
@@ -159,13 +152,11 @@ class Sheet:
         box = ((MARGIN + left) / self.width, bottom / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
-    def chart(
-        self, left: float, top: float, width: float, height: float, title: str, fontsize: float, grid: Which = "both"
-    ) -> Axes:
+    def chart(self, left: float, top: float, width: float, height: float, title: str, fontsize: float) -> Axes:
         """Add axes for a chart, with a title and a grid, and a line at their left and bottom only."""
         axes = self.axes(left, top, width, height)
         axes.set_title(title, fontsize=fontsize, loc="left", pad=5)
-        axes.grid(axis=grid, color=FAINT, linewidth=0.5)
+        axes.grid(color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=6.5)
         axes.spines[["top", "right"]].set_visible(False)
@@ -195,8 +186,8 @@ class Sheet:
         for line, (family, own) in enumerate(handles.items()):
             self.legend(own, line, left=1.0)
             y = (0.25 + (self._lines_below - line) * LINE) / self.height
-            style: dict[str, Any] = {"weight": "bold", "color": FAMILIES[family], "va": "center"}
-            self.figure.text(MARGIN / self.width, y, family, fontsize=7, **style)
+            colour = FAMILIES[family]
+            self.figure.text(MARGIN / self.width, y, family, fontsize=7, weight="bold", color=colour, va="center")
 
 
 def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
@@ -252,7 +243,7 @@ def show_missing(axes: Axes, why: str, fontsize: float = 6.5) -> None:
     frame(axes)
 
 
-_METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(  # no dates, and no versions of the writing library
+_METADATA: Mapping[str, dict[str, Any]] = MappingProxyType(  # no dates, and no versions of the writing library
     {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "svg": {"Date": None}}
 )
 
@@ -261,7 +252,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure in one step, in the format that its suffix names. Equal figures make equal files."""
     kind, data = _kind_of(path), BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "pixelcert"}):
-        figure.savefig(data, format=kind, metadata=cast("dict[str, Any]", _METADATA[kind]))
+        figure.savefig(data, format=kind, metadata=_METADATA[kind])
     return write_atomically(path, data.getvalue())
 
 
