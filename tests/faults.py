@@ -964,15 +964,15 @@ FAULTS = (
     Fault(
         "figures",
         "bars against K are drawn of a study with one K",
-        "if len(settings.levels) < 2:",
-        "if len(settings.levels) < 1:",
+        "if len(values) < 2:",
+        'if len(values) < 2 and name != "levels":',
         "tests/test_study_figures.py::test_figures_that_a_study_cannot_give_are_refused_with_the_reason",
     ),
     Fault(
         "figures",
         "the picture of an attack paints estimated flips as proven ones",
-        "picture[outcome.provably_flipped(attempt) & (outcome.labels != ABSTAIN)] = PROVEN",
-        "picture[outcome.flipped(attempt) & (outcome.labels != ABSTAIN)] = PROVEN",
+        "picture[judge.provably_flipped(attempt) & labelled] = PROVEN",
+        "picture[judge.flipped(attempt) & labelled] = PROVEN",
         "tests/test_attacks.py::test_the_picture_paints_flips_where_they_are",
     ),
     # ── report ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,49 +12,38 @@ from numpy.typing import NDArray
 from ..metrics import EDGES, agg_att, agg_att_bins
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import Colour, paint_shades, styled
-from .tiles import Heading, Tile, mosaic
+from .sheet import Colour, paint_shades
+from .tiles import Heading, Row, Tile, mosaic
 from .titles import caption, layer_title, method_headings, method_title, model_title, radius_title
 
 BINS = tuple(f"{low:g}–{high:g}" for low, high in pairwise(EDGES))
 _KEY: dict[str, Colour] = {"certified 1": (0, 0, 0), "abstains": (0.5, 0.5, 0.5), "certified 0": (1, 1, 1)}
-_EMPTY = "no grid"
 
 
-@styled
 def aggatt_examples(view: View) -> Figure:
     """Draw, for every method and layer, the grid at the median place of each bin, its target cell outlined."""
     view.findings.require("grid")
     methods = list(chain(*view.families.values()))
-    tiles: dict[tuple[int, int], Tile] = {}
-    shown = list[list[Job]]()
-    for row, method in enumerate(methods):
-        series = [view.series("grid", method, layer) for layer in view.layers]
-        examples = chain(*(_examples(view, jobs) for jobs in series))
-        tiles |= {(row, column): tile for column, tile in enumerate(examples)}
-        shown += series
+    series = [[view.series("grid", method, layer) for layer in view.layers] for method in methods]
+    tiles = [[tile for jobs in of_method for tile in _examples(view, jobs)] for of_method in series]
+    rows = list(zip(method_headings(view, methods), tiles, strict=True))
     columns = [Heading(f"{bin_} %", layer_title(layer)) for layer in view.layers for bin_ in BINS]
     title = f"AggAtt examples, best grids left, {model_title(view.model)}"
     note = "The grid at the median place of each bin of grids sorted by Certified GridPG; its target cell is outlined."
-    stated = caption(view, shown, note=note)
-    return mosaic(title, method_headings(view, methods), columns, tiles, stated, _KEY, size=0.62)
+    return mosaic(title, columns, rows, caption(view, chain(*series), note=note), _KEY, size=0.62)
 
 
-@styled
 def aggatt_means(view: View) -> Figure:
     """Draw the mean certified map of each bin, across K at the view's R, and across R at its K."""
     view.findings.require("grid")
     sigmas = (view.sigma, *(sigma for sigma in view.settings.sigma if sigma != view.sigma))
     asked = {sigma: view.levels if sigma == view.sigma else [view.level] for sigma in sigmas}
-    tiles: dict[tuple[int, int], Tile] = {}
-    rows, shown = list[Heading](), list[list[Job]]()
-    for layer in view.layers:
-        for method in chain(*view.families.values()):
-            series = {sigma: view.series("grid", method, layer, sigma=sigma) for sigma in sigmas}
-            means = chain(*(_means(view, series[sigma], levels) for sigma, levels in asked.items()))
-            tiles |= {(len(rows), column): tile for column, tile in enumerate(means)}
-            rows.append(Heading(method_title(method), layer_title(layer)))
-            shown += series.values()
+    rows, shown = list[Row](), list[list[Job]]()
+    for layer, method in product(view.layers, chain(*view.families.values())):
+        series = {sigma: view.series("grid", method, layer, sigma=sigma) for sigma in sigmas}
+        means = [tile for sigma, levels in asked.items() for tile in _means(view, series[sigma], levels)]
+        rows.append((Heading(method_title(method), layer_title(layer)), means))
+        shown += series.values()
     radii = {sigma: radius_title(view.findings.radius(shown[0], sigma, view.tau)) for sigma in sigmas}
     groups = [f"{radii[sigma]}, K = {level} %" for sigma, levels in asked.items() for level in levels]
     columns = [Heading(bin_, group) for group in groups for bin_ in BINS]
@@ -65,24 +53,23 @@ def aggatt_means(view: View) -> Figure:
         "grid in the bin."
     )
     stated = caption(view, shown, sigma=sigmas, level=view.levels, note=note)
-    return mosaic(title, rows, columns, tiles, stated, _KEY, size=0.36)
+    return mosaic(title, columns, rows, stated, _KEY, size=0.36)
 
 
-def _finished(view: View, series: Sequence[Job], level: float) -> tuple[list[Job], list[float]]:
-    """Return the finished jobs of a series and their scores, NaN where nothing is certified 1."""
-    found = [(job, measured) for job in series if (measured := view.findings.measures(job)) is not None]
-    scores = [measured.get(("certified_grid_pg", view.tau, level)) for _, measured in found]
-    return [job for job, _ in found], [math.nan if score is None else score for score in scores]
+def _scores(view: View, jobs: Sequence[Job], level: float) -> NDArray[np.float64]:
+    """Return Certified GridPG of finished jobs, NaN where nothing is certified 1."""
+    measured = [view.findings.measures(job) or {} for job in jobs]
+    return np.array([values.get(("certified_grid_pg", view.tau, level)) for values in measured], dtype=float)
 
 
 def _examples(view: View, series: Sequence[Job]) -> list[Tile]:
-    jobs, scores = _finished(view, series, view.level)
+    jobs = [job for job in series if view.findings.measures(job) is not None]
     if not jobs:
         return [Tile(None)] * len(BINS)
     tiles = []
-    for members in agg_att_bins(scores):
+    for members in agg_att_bins(_scores(view, jobs, view.level)):
         if len(members) == 0:
-            tiles.append(Tile(None, why=_EMPTY))
+            tiles.append(Tile(None, why="no grid"))
             continue
         job = jobs[int(members[(len(members) - 1) // 2])]
         found = view.certified(job)
@@ -93,19 +80,15 @@ def _examples(view: View, series: Sequence[Job]) -> list[Tile]:
 
 def _means(view: View, series: Sequence[Job], levels: Sequence[float]) -> list[Tile]:
     """Return the bins' mean maps at each level; every job's votes are read once."""
-    jobs, shades = [], [list[NDArray[np.float16]]() for _ in levels]
-    for job in _finished(view, series, levels[0])[0]:
-        if (found := view.certified(job)) is not None:
+    jobs, shades = [], {level: list[NDArray[np.float16]]() for level in levels}
+    for job in series:
+        if view.findings.measures(job) is not None and (found := view.certified(job)) is not None:
             jobs.append(job)
-            for maps, level in zip(shades, levels, strict=True):
+            for level, maps in shades.items():
                 maps.append(aligned(paint_shades(found.labels[level]), job))
     if not jobs:
         return [Tile(None)] * len(BINS) * len(levels)
-    means = [
-        mean
-        for maps, level in zip(shades, levels, strict=True)
-        for mean in agg_att(np.stack(maps), _finished(view, jobs, level)[1])
-    ]
+    means = chain(*(agg_att(np.stack(maps), _scores(view, jobs, level)) for level, maps in shades.items()))
     return [Tile(None, why="") if np.isnan(mean).all() else Tile(mean, (jobs[0].scene.side, 0)) for mean in means]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Literal
+from itertools import chain, product
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,10 +16,10 @@ from matplotlib.lines import Line2D
 from ..metrics import random_baseline
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import BASELINE, FAINT, FAMILIES, INK, SOFT, Colour, Sheet, hatch, open_frame, patches, ramp, shades, styled
+from .sheet import BASELINE, FAMILIES, INK, SOFT, Colour, Sheet, hatch, patches, ramp, shades
 from .titles import caption, layer_title, method_title, model_title, of_model, radius_title, require_several
 
-Axis = Literal["radius", "level"]
+Along = Literal["sigma", "levels"]  # R varies with σ, K are the levels
 
 _LANE, _METHOD_GAP, _FAMILY_GAP = 0.125, 0.1, 0.16  # inches
 _THICK = 0.82 * _LANE  # a bar or box leaves a little of its lane free
@@ -30,125 +30,79 @@ _NARROWEST = 1.25
 
 @dataclass(frozen=True)
 class Lane:
-    """One bar or box: a method at one R or K."""
-
-    method: str
-    sigma: float
-    level: float
-    step: int  # which of the R or K it is
-    label: str
-    top: float  # inches below the first
-
-    @property
-    def middle(self) -> float:
-        return self.top + _LANE / 2
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Axes of one model and layer; y is in inches down, x the figure's own."""
+    """The place of one bar or box: a method at one R or K, in the axes of one model and layer."""
 
     axes: Axes
-    model: str
-    layer: str
+    middle: float  # inches below the first method
+    method: str
+    step: int  # counts the R or K
+    level: float
+    series: list[Job]
 
-
-@dataclass(frozen=True)
-class Layout:
-    """A sheet with its panels, and the lanes that each of them has."""
-
-    view: View
-    kind: str
-    sheet: Sheet
-    panels: list[Panel]
-    lanes: list[Lane]
-
-
-Draw = Callable[[Axes, Lane, list[Job]], str]  # draws a lane, or says why it cannot
+    def hatch(self, why: str) -> None:
+        """Show that there is nothing to draw."""
+        left, right = self.axes.get_xlim()
+        hatch(self.axes, (left, self.middle - _THICK / 2, right - left, _THICK), why, fontsize=5, pad=0.4)
 
 
 # ── Layout ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lay_out(view: View, kind: str, axis: Axis, measure: str, note: str) -> Layout:
-    """Lay out a sheet for a measure against R or K, its panels still without limits."""
+def _lay_out(
+    view: View, kind: str, along: Along, measure: str, label: str, largest: float, note: str
+) -> tuple[Sheet, list[str], list[Lane]]:
+    """Lay out a sheet for a measure against R or K; return it, the labels of the R or K, and all panels' lanes."""
     view.findings.require(kind)
-    require_several(view, "sigma" if axis == "radius" else "levels")
-    sigmas = sorted(view.settings.sigma) if axis == "radius" else [view.sigma]
-    levels = view.levels if axis == "level" else [view.level]
+    require_several(view, along)
+    sigmas = sorted(view.settings.sigma) if along == "sigma" else [view.sigma]
+    levels = view.levels if along == "levels" else [view.level]
     series = view.all_series(kind, sigmas=sigmas)
-    lanes = _lay_lanes(view, [(*point, _label(view, series, axis, *point)) for point in product(sigmas, levels)])
-    stated = caption(view, series, sigma=sigmas, level=levels, note=note)
-    title = f"{measure} against {'the radius R' if axis == 'radius' else 'K'}{of_model(view)}"
+    labels = [f"K = {level:g} %" for level in levels]
+    if along == "sigma":  # one label stands for every panel, so R is the smallest of their radii
+        labels = [radius_title(view.findings.radius(list(chain(*series)), sigma, view.tau)) for sigma in sigmas]
+    middles = _middles(view, len(labels))
     places = list(product(view.models, view.layers))
-    width, height = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP), lanes[-1].top + _LANE
+    width, height = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP), max(chain(*middles.values())) + _LANE / 2
+    stated = caption(view, series, sigma=sigmas, level=levels, note=note)
+    title = f"{measure} against {'the radius R' if along == 'sigma' else 'K'}{of_model(view)}"
     full = _LABELS + len(places) * (width + _COLUMN_GAP)
     sheet = Sheet(title, full, _TOP + height + 0.5, stated, legend_lines=len(view.families))
-    panels = []
+    _write_names(sheet, view, middles, labels)
+    lanes, single, ticks = list[Lane](), len(view.models) == 1, np.linspace(0, largest, 5)
     for number, (model, layer) in enumerate(places):
-        axes = sheet.axes(_LABELS + number * (width + _COLUMN_GAP), _TOP, width, height + 0.06)
-        axes.set_ylim(height + 0.02, -0.04)
-        axes.set_yticks([])
-        open_frame(axes)
-        single = len(view.models) == 1
-        name = layer_title(layer) if single else f"{model_title(model)}, {layer}"
-        axes.set_title(name, fontsize=8 if single else 6.8, loc="left", pad=5)
-        panels.append(Panel(axes, model, layer))
-    _write_names(sheet, view, lanes)
-    return Layout(view, kind, sheet, panels, lanes)
-
-
-def _label(view: View, series: Sequence[list[Job]], axis: Axis, sigma: float, level: float) -> str:
-    """Label a lane. One label stands for every panel, so R is the smallest of their radii."""
-    if axis == "level":
-        return f"K = {level:g} %"
-    return radius_title(view.findings.radius([job for jobs in series for job in jobs], sigma, view.tau))
-
-
-def _lay_lanes(view: View, steps: Sequence[tuple[float, float, str]]) -> list[Lane]:
-    """Place a lane for every method and step (σ, K, label) from the top."""
-    lanes, top = list[Lane](), 0.0
-    for number, methods in enumerate(view.families.values()):
-        top += _FAMILY_GAP if number else 0.0
-        for method in methods:
-            for step, (sigma, level, label) in enumerate(steps):
-                lanes.append(Lane(method, sigma, level, step, label, top))
-                top += _LANE
-            top += _METHOD_GAP
-    return lanes
-
-
-def _write_names(sheet: Sheet, view: View, lanes: Sequence[Lane]) -> None:
-    """Write the methods and their R or K at the left."""
-    for method in dict.fromkeys(lane.method for lane in lanes):
-        own = [lane for lane in lanes if lane.method == method]
-        middle = _TOP + 0.04 + (own[0].middle + own[-1].middle) / 2
-        colour = FAMILIES[view.findings.family(method)]
-        sheet.text(0, middle, method_title(method), fontsize=7.5, color=colour, weight="bold", va="center")
-        for lane in own:
-            place = _TOP + 0.04 + lane.middle
-            sheet.text(_LABELS - 0.06, place, lane.label, fontsize=5.6, color=SOFT, ha="right", va="center")
-
-
-def _draw_lanes(
-    layout: Layout, label: str, limits: tuple[float, float], ticks: Sequence[float], baseline: float | None, draw: Draw
-) -> None:
-    """Give every panel its horizontal axis, and draw its lanes; a lane that cannot be drawn is hatched."""
-    for panel in layout.panels:
-        axes = panel.axes
-        axes.set_xlim(*limits)
+        name, fontsize = (layer_title(layer), 8.0) if single else (f"{model_title(model)}, {layer}", 6.8)
+        left = _LABELS + number * (width + _COLUMN_GAP)
+        axes = sheet.chart(left, _TOP, width, height + 0.06, name, fontsize)
+        axes.set(xlim=(0, largest), ylim=(height + 0.02, -0.04), yticks=[])
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.tick_params(labelsize=6.5)
         axes.set_xlabel(label, fontsize=7)
-        axes.grid(axis="x", color=FAINT, linewidth=0.5, zorder=0)
-        axes.set_axisbelow(True)
-        if baseline is not None:
-            axes.axvline(baseline, zorder=1, gid="baseline", **BASELINE)
-        for lane in layout.lanes:
-            series = layout.view.series(layout.kind, lane.method, panel.layer, model=panel.model, sigma=lane.sigma)
-            if why := draw(axes, lane, series):
-                box = (limits[0], lane.middle - _THICK / 2, limits[1] - limits[0], _THICK)
-                hatch(axes, box, why, fontsize=5, pad=0.4)
+        for method, own in middles.items():
+            for step, (middle, (sigma, level)) in enumerate(zip(own, product(sigmas, levels), strict=True)):
+                jobs = view.series(kind, method, layer, model=model, sigma=sigma)
+                lanes.append(Lane(axes, middle, method, step, level, jobs))
+    return sheet, labels, lanes
+
+
+def _middles(view: View, steps: int) -> dict[str, list[float]]:
+    """Place a lane for every method and step from the top: by method, the middles of its lanes."""
+    middles, top = dict[str, list[float]](), 0.0
+    for methods in view.families.values():
+        for method in methods:
+            middles[method] = [top + (step + 0.5) * _LANE for step in range(steps)]
+            top += steps * _LANE + _METHOD_GAP
+        top += _FAMILY_GAP
+    return middles
+
+
+def _write_names(sheet: Sheet, view: View, middles: dict[str, list[float]], labels: Sequence[str]) -> None:
+    """Write the methods and their R or K at the left."""
+    top = _TOP + 0.04
+    for method, own in middles.items():
+        colour = FAMILIES[view.findings.family(method)]
+        place = top + (own[0] + own[-1]) / 2
+        sheet.text(0, place, method_title(method), fontsize=7.5, color=colour, weight="bold", va="center")
+        for middle, label in zip(own, labels, strict=True):
+            sheet.text(_LABELS - 0.06, top + middle, label, fontsize=5.6, color=SOFT, ha="right", va="center")
 
 
 # ── Bars ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,77 +110,73 @@ def _draw_lanes(
 SHARES = {"certified_1": "certified 1", "certified_0": "certified 0", "abstained": "abstains"}  # dark, medium, light
 
 
-@styled
 def certified_by_radius(view: View) -> Figure:
     """Draw %certified against R, for every method, layer and model."""
-    return _bars(view, "radius")
+    return _bars(view, "sigma")
 
 
-@styled
 def certified_by_level(view: View) -> Figure:
     """Draw %certified against K, for every method, layer and model."""
-    return _bars(view, "level")
+    return _bars(view, "levels")
 
 
-def _bars(view: View, axis: Axis) -> Figure:
-    def draw(axes: Axes, lane: Lane, series: list[Job]) -> str:
-        left, colours = 0.0, shades(FAMILIES[view.findings.family(lane.method)])
-        for metric, shade in zip(SHARES, colours, strict=True):
-            share = view.findings.mean(series, metric, view.tau, lane.level)
+def _bars(view: View, along: Along) -> Figure:
+    note = "Means over the images. Hatched: not measured."
+    sheet, _, lanes = _lay_out(view, "image", along, "%certified", "% of pixels", 100, note)
+    colours = {family: shades(FAMILIES[family]) for family in view.families}
+    for lane in lanes:
+        left = 0.0
+        for metric, colour in zip(SHARES, colours[view.findings.family(lane.method)], strict=True):
+            share = view.findings.mean(lane.series, metric, view.tau, lane.level)
             if share is None:
-                return "missing"
-            axes.barh(lane.middle, share, _THICK, left=left, color=shade, linewidth=0, gid=f"{lane.method} {metric}")
+                lane.hatch("missing")
+                break
+            gid = f"{lane.method} {metric}"
+            lane.axes.barh(lane.middle, share, _THICK, left=left, color=colour, linewidth=0, gid=gid)
             left += share
-        return ""
-
-    layout = _lay_out(view, "image", axis, "%certified", "Means over the images. Hatched: not measured.")
-    _draw_lanes(layout, "% of pixels", (0, 100), range(0, 101, 25), None, draw)
-    keys = {family: zip(SHARES.values(), shades(FAMILIES[family]), strict=True) for family in view.families}
-    layout.sheet.family_legend({name: patches(key, edgecolor="#999999", linewidth=0.4) for name, key in keys.items()})
-    return layout.sheet.figure
+    named = {family: zip(SHARES.values(), own, strict=True) for family, own in colours.items()}
+    sheet.family_legend({family: patches(own, edgecolor="#999999", linewidth=0.4) for family, own in named.items()})
+    return sheet.figure
 
 
 # ── Boxes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@styled
 def localisation_by_radius(view: View) -> Figure:
     """Draw Certified GridPG against R, for every method, layer and model."""
-    return _boxes(view, "radius")
+    return _boxes(view, "sigma")
 
 
-@styled
 def localisation_by_level(view: View) -> Figure:
     """Draw Certified GridPG against K, for every method, layer and model."""
-    return _boxes(view, "level")
+    return _boxes(view, "levels")
 
 
-def _boxes(view: View, axis: Axis) -> Figure:
+def _boxes(view: View, along: Along) -> Figure:
     note = (
         "Box: quartiles and median over the grids; whiskers: furthest within 1.5 of its length; points: beyond. Where "
         "a grid has no pixel certified 1 its score is undefined and left out: small numbers say how many are defined."
     )
-    layout = _lay_out(view, "grid", axis, "Certified GridPG", note)
-    labels = [lane.label for lane in layout.lanes if lane.method == layout.lanes[0].method]
-
-    def draw(axes: Axes, lane: Lane, series: list[Job]) -> str:
-        values = view.findings.values(series, "certified_grid_pg", view.tau, lane.level)
+    sheet, labels, lanes = _lay_out(view, "grid", along, "Certified GridPG", "Certified GridPG", 1, note)
+    for axes in sheet.figure.axes:
+        axes.set_xlim(-0.02, 1.02)
+        axes.axvline(random_baseline(view.settings.grids.side), zorder=1, gid="baseline", **BASELINE)
+    colours = {family: ramp(FAMILIES[family], len(labels)) for family in view.families}
+    for lane in lanes:
+        values = view.findings.values(lane.series, "certified_grid_pg", view.tau, lane.level)
         defined = [value for value in values if value is not None]
         if not defined:
-            return "undefined" if values else "missing"
-        colour = ramp(FAMILIES[view.findings.family(lane.method)], len(labels))[lane.step]
-        _draw_box(axes, defined, lane.middle, colour)
+            lane.hatch("undefined" if values else "missing")
+            continue
+        _draw_box(lane.axes, defined, lane.middle, colours[view.findings.family(lane.method)][lane.step])
         if len(defined) < len(values):
-            axes.text(1.03, lane.middle, f"{len(defined)}/{len(values)}", fontsize=4.8, color=SOFT, va="center")
-        return ""
-
-    baseline = random_baseline(view.settings.grids.side)
-    _draw_lanes(layout, "Certified GridPG", (-0.02, 1.02), np.linspace(0, 1, 5).tolist(), baseline, draw)
-    keys = {family: zip(labels, ramp(FAMILIES[family], len(labels)), strict=True) for family in view.families}
-    handles = {family: patches(key, edgecolor=INK, linewidth=0.4) for family, key in keys.items()}
+            few = f"{len(defined)}/{len(values)}"
+            lane.axes.text(1.03, lane.middle, few, fontsize=4.8, color=SOFT, va="center")
+    named = {family: zip(labels, own, strict=True) for family, own in colours.items()}
+    handles = {family: patches(own, edgecolor=INK, linewidth=0.4) for family, own in named.items()}
     next(iter(handles.values())).append(Line2D([], [], label="random baseline", **BASELINE))
-    layout.sheet.family_legend(handles)
-    return layout.sheet.figure
+    sheet.family_legend(handles)
+    return sheet.figure
 
 
 def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) -> None:
@@ -234,9 +184,8 @@ def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) ->
     (stats,) = boxplot_stats(values)
     low, high = stats["q1"], stats["q3"]
     axes.barh(middle, high - low, _THICK, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")
-    ends: dict[str, Any] = {"color": INK, "linewidth": 0.7, "zorder": 2}
-    axes.plot([stats["whislo"], low], [middle, middle], gid="whisker", **ends)
-    axes.plot([high, stats["whishi"]], [middle, middle], gid="whisker", **ends)
+    for whisker in ([stats["whislo"], low], [high, stats["whishi"]]):
+        axes.plot(whisker, [middle, middle], color=INK, linewidth=0.7, zorder=2, gid="whisker")
     across = [middle - _THICK / 2, middle + _THICK / 2]
     axes.plot([stats["med"]] * 2, across, color=INK, linewidth=1.3, zorder=3, gid="median")
     axes.plot(stats["fliers"], [middle] * len(stats["fliers"]), ".", color=INK, markersize=2.2, zorder=2, gid="fliers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from ..methods import METHODS
 from ..metrics import random_baseline
 from ..study.findings import MetricAt, UnavailableError, View
 from ..study.job import Job
-from .sheet import BASELINE, FAINT, SOFT, Sheet, open_frame, show_missing, styled
+from .sheet import BASELINE, SOFT, Sheet, show_missing
 from .titles import caption, layer_title, method_title, model_title, of_model, require_several
 
 _LEFT, _ACROSS, _DOWN, _TOP, _BELOW = 0.5, 0.55, 0.95, 0.22, 0.72  # inches around panels
 _LETTERS_PER_INCH = 22  # in the note below a panel
+_NOTES = ("missing", "undefined", "fewer grids")
 HOLLOW = "Hollow: rests on fewer than all images or grids."
 EXPLAINED = (
     "Dashed: what chance would score. Grids on which nothing is certified 1 have no Certified GridPG and are left out; "
@@ -74,25 +75,19 @@ def _lay_out(
     each panel.
     """
     single = len(view.models) == 1
-    rows = [[(model, layer) for model in view.models] for layer in view.layers]
-    rows = [list(chain(*rows))] if single else rows
-    columns = list(map(layer_title, view.layers) if single else map(model_title, view.models))
-    size = 2.9 if len(columns) <= 2 else 2.3 if len(columns) == 3 else 1.75
-    width = _LEFT + len(columns) * size + (len(columns) - 1) * _ACROSS + 0.1
-    down = blocks * len(rows)
+    places = list(product(view.layers, view.models)) * blocks
+    across = len(view.layers if single else view.models)
+    down = len(places) // across
+    size = {1: 2.9, 2: 2.9, 3: 2.3}.get(across, 1.75)
+    width = _LEFT + across * size + (across - 1) * _ACROSS + 0.1
     height = _TOP + down * size + (down - 1) * (_DOWN + room) + _BELOW + room
     sheet = Sheet(f"{title}{of_model(view)}", width, height, caption, legend_lines=len(view.families))
     panels = []
-    for row, places in enumerate(rows * blocks):
-        for column, (model, layer) in enumerate(places):
-            axes = sheet.axes(_LEFT + column * (size + _ACROSS), _TOP + row * (size + _DOWN + room), size, size)
-            name = columns[column] if single else f"{columns[column]}, {layer_title(layer)}"
-            axes.set_title(name, fontsize=8, loc="left", pad=5)
-            axes.grid(color=FAINT, linewidth=0.5)
-            axes.set_axisbelow(True)
-            axes.tick_params(labelsize=6.5)
-            open_frame(axes)
-            panels.append(Panel(axes, row // len(rows), model, layer))
+    for number, (layer, model) in enumerate(places):
+        row, column = divmod(number, across)
+        name = layer_title(layer) if single else f"{model_title(model)}, {layer_title(layer)}"
+        left, top = _LEFT + column * (size + _ACROSS), _TOP + row * (size + _DOWN + room)
+        panels.append(Panel(sheet.chart(left, top, size, size, name, 8), number * blocks // len(places), model, layer))
     handles = {
         family: [Line2D([], [], label=method_title(name), **_style(view, name), **line) for name in methods]
         for family, methods in view.families.items()
@@ -139,30 +134,21 @@ def _draw_baseline(view: View, axes: Axes) -> None:
     axes.axhline(random_baseline(view.settings.grids.side), zorder=1, gid="baseline", **BASELINE)
 
 
-class _Absent(dict[str, list[str]]):
-    """The methods that a panel does not draw, by the reason."""
-
-    def __init__(self) -> None:
-        super().__init__(missing=[], undefined=[])
-
-    def note(self, axes: Axes, methods: int, few: Mapping[str, str] | None = None) -> None:
-        """Name them below the axes, and those that rest on `few` of all grids; hatch axes without any of `methods`."""
-        said = [f"{why}: {', '.join(map(method_title, names))}" for why, names in self.items() if names]
-        if few:
-            said.append(f"fewer grids: {', '.join(f'{method_title(name)} {share}' for name, share in few.items())}")
-        if sum(map(len, self.values())) == methods:
-            show_missing(axes, "missing" if self["missing"] else "undefined", fontsize=8)
-        if said:
-            inches = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
-            text = "\n".join(textwrap.wrap(". ".join(said), int(_LETTERS_PER_INCH * inches)))
-            where: Any = {"xytext": (0, -31), "xycoords": "axes fraction", "textcoords": "offset points"}
-            axes.annotate(text, (0, 0), **where, fontsize=5.6, color=SOFT, va="top")
+def _write_notes(axes: Axes, notes: Mapping[str, list[str]], methods: int) -> None:
+    """Name below the axes what is not drawn, or rests on fewer grids; hatch axes without any of so many methods."""
+    said = [f"{why}: {', '.join(names)}" for why, names in notes.items() if names]
+    if len(notes["missing"]) + len(notes["undefined"]) == methods:
+        show_missing(axes, "missing" if notes["missing"] else "undefined", fontsize=8)
+    if said:
+        inches = axes.get_position().width * axes.figure.get_figwidth()  # type: ignore[union-attr]
+        text = "\n".join(textwrap.wrap(". ".join(said), int(_LETTERS_PER_INCH * inches)))
+        where: Any = {"xytext": (0, -31), "xycoords": "axes fraction", "textcoords": "offset points"}
+        axes.annotate(text, (0, 0), **where, fontsize=5.6, color=SOFT, va="top")
 
 
 # ── Curves ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@styled
 def deletion_curves(view: View) -> Figure:
     """Draw the confidence in the explained class while pixels certified 1 are set to zero, from the smallest K up."""
     view.findings.require("image")
@@ -185,7 +171,6 @@ def deletion_curves(view: View) -> Figure:
     return sheet.figure
 
 
-@styled
 def effect_of_tau(view: View) -> Figure:
     """Draw %certified (above) and Certified GridPG (below) against τ."""
     require_several(view, "tau")
@@ -213,11 +198,11 @@ def _draw_curves(
 
     Points that rest on fewer than all jobs are hollow: along a line the jobs would otherwise change unseen.
     """
-    findings, absent = view.findings, _Absent()
+    findings, notes = view.findings, {why: list[str]() for why in _NOTES}
     for method, jobs in series.items():
         heights = [findings.mean(jobs, *measure) for measure in measures]
         if all(height is None for height in heights):
-            absent["undefined" if findings.finished(jobs) else "missing"].append(method)
+            notes["undefined" if findings.finished(jobs) else "missing"].append(method_title(method))
             continue
         style, y = _drawn_style(view, method), np.array(heights, dtype=float)
         few = np.array([len(findings.defined(jobs, *measure)) < len(jobs) for measure in measures])
@@ -227,7 +212,7 @@ def _draw_curves(
             axes.plot(np.array(x)[few], y[few], zorder=3, clip_on=False, **points)
     margin = 0.03 * (max(x) - min(x))
     axes.set_xlim(min(x) - margin, max(x) + margin)
-    absent.note(axes, len(series))
+    _write_notes(axes, notes, len(series))
 
 
 # ── Scatter plots ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,14 +220,12 @@ def _draw_curves(
 _ROOM = 0.25  # inches, for the names of methods that rest on fewer grids
 
 
-@styled
 def tradeoff(view: View) -> Figure:
     """Draw robustness against localisation: %certified on images, Certified GridPG on grids."""
     view.findings.require("image")
     return _scatter(view, "Robustness and localisation", CERTIFIED, LOCALISED)
 
 
-@styled
 def grid_pg_scatter(view: View) -> Figure:
     """Draw GridPG of the clean map against Certified GridPG; above the diagonal certification localises better."""
     return _scatter(view, "GridPG and Certified GridPG", GRID_PG, LOCALISED)
@@ -255,10 +238,8 @@ def _scatter(view: View, title: str, x: Measure, y: Measure) -> Figure:
     sheet, panels = _lay_out(view, title, stated, room=_ROOM, linestyle="none")
     for panel in panels:
         axes = panel.axes
-        axes.set_xlim(-0.03 * x.largest, 1.03 * x.largest)
-        axes.set_ylim(-0.03 * y.largest, 1.03 * y.largest)
-        axes.set_xticks(np.linspace(0, x.largest, 5))
-        axes.set_yticks(np.linspace(0, y.largest, 5))
+        axes.set(xlim=(-0.03 * x.largest, 1.03 * x.largest), xticks=np.linspace(0, x.largest, 5))
+        axes.set(ylim=(-0.03 * y.largest, 1.03 * y.largest), yticks=np.linspace(0, y.largest, 5))
         _label(axes, x.title, y.title)
         if x.kind == y.kind:
             axes.plot([0, 1], [0, 1], color="#aaaaaa", linewidth=0.8, zorder=1, gid="diagonal")
@@ -269,7 +250,7 @@ def _scatter(view: View, title: str, x: Measure, y: Measure) -> Figure:
 
 def _draw_points(view: View, panel: Panel, x: Measure, y: Measure) -> None:
     """Draw each method at its means; name those without a place below, and those that rest on fewer grids."""
-    findings, absent, few = view.findings, _Absent(), dict[str, str]()
+    findings, notes = view.findings, {why: list[str]() for why in _NOTES}
     places = [(measure.at(view.tau, view.level), panel.series(view, measure.kind)) for measure in (x, y)]
     for method in view.methods:
         series = [of_method[method] for _, of_method in places]
@@ -279,11 +260,11 @@ def _draw_points(view: View, panel: Panel, x: Measure, y: Measure) -> None:
             under = over = [job for job in over if job.key in both]
         across, up = (findings.mean(jobs, *at) for (at, _), jobs in zip(places, (under, over), strict=True))
         if across is None or up is None:
-            absent["undefined" if all(map(findings.finished, series)) else "missing"].append(method)
+            notes["undefined" if all(map(findings.finished, series)) else "missing"].append(method_title(method))
             continue
         style = _drawn_style(view, method)
         if len(over) < len(series[1]):
-            few[method] = f"{len(over)}/{len(series[1])}"
+            notes["fewer grids"].append(f"{method_title(method)} {len(over)}/{len(series[1])}")
             style = _hollow(style)
         panel.axes.plot([across], [up], linestyle="none", zorder=3, clip_on=False, **style)
-    absent.note(panel.axes, len(view.methods), few)
+    _write_notes(panel.axes, notes, len(view.methods))

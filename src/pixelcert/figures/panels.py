@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from .sheet import (
     SOFT,
     ZERO,
     Colour,
+    add_legend,
     frame,
     level_colours,
     paint_labels,
@@ -31,7 +34,7 @@ from .sheet import (
     patches,
     styled,
 )
-from .tiles import Heading, Tile, key_of_overlays, mosaic, photo_of
+from .tiles import Heading, Row, Tile, key_of_overlays, mosaic, photo_of
 
 _COLUMNS = 4
 _PANEL, _GAP, _MARGIN = 2.4, 0.16, 0.14  # inches
@@ -41,36 +44,33 @@ _HEADING, _CAPTION, _FOOTER, _BAR = 0.42, 0.44, 1.03, 0.46
 def certificate_panel(certificate: Certificate) -> Figure:
     """Draw everything that a certificate says about one image, at a size that prints."""
     votes, colours, top = certificate.votes, level_colours(certificate.levels), certificate.levels[0]
-    figure, place = _lay_out(len(certificate.levels) + 4, *votes.size)
-    _draw(place(0), photo_of(votes), "Photograph", f"explained class: {votes.provenance.target_name}")
+    figure, places = _lay_out(len(certificate.levels) + 4, *votes.size)
+    _draw(next(places), photo_of(votes), "Photograph", f"explained class: {votes.provenance.target_name}")
     detail = f"share of samples in the top {top} %"
-    _draw(place(1), certificate.smoothed(top), "Smoothed map", detail, cmap="gray_r", vmax=1.0)
-    for index, level in enumerate(certificate.levels, 2):
+    _draw(next(places), certificate.smoothed(top), "Smoothed map", detail, cmap="gray_r", vmax=1.0)
+    for level in certificate.levels:
         shares = certificate.shares(level)
         detail = f"{shares.ones:.1f} % in · {shares.zeros:.1f} % out · {shares.abstained:.1f} % abstain"
         labels = paint_labels(certificate.labels[level], colours[level])
-        _draw(place(index), labels, f"Certified, K = {level} %", detail)
+        _draw(next(places), labels, f"Certified, K = {level} %", detail)
     overlay = paint_overlay(certificate.overlay, colours, votes.photo)
-    _draw(place(len(colours) + 2), overlay, "Overlay", "certified in at any K; the smallest wins")
-    _draw_radius_map(place(len(colours) + 3), certificate, top)
+    _draw(next(places), overlay, "Overlay", "certified in at any K; the smallest wins")
+    _draw_radius_map(next(places), certificate, top)
     _write_title(figure, certificate)
     _write_legend(figure, certificate, colours)
     return figure
 
 
-def _lay_out(panels: int, height: int, width: int) -> tuple[Figure, Callable[[int], Axes]]:
-    """Make a figure, and a function that adds the n-th of its panels, row by row, all in the image's shape."""
+def _lay_out(panels: int, height: int, width: int) -> tuple[Figure, Iterator[Axes]]:
+    """Make a figure, and an iterator that adds its panels, row by row, all in the image's shape."""
     tall = _PANEL * height / width
     full_width = 2 * _MARGIN + _COLUMNS * _PANEL + (_COLUMNS - 1) * _GAP + _BAR
-    full_height = _HEADING + math.ceil(panels / _COLUMNS) * (tall + _CAPTION) + _FOOTER
+    rows = math.ceil(panels / _COLUMNS)
+    full_height = _HEADING + rows * (tall + _CAPTION) + _FOOTER
     figure = Figure(figsize=(full_width, full_height), dpi=160)
-
-    def place(index: int) -> Axes:
-        row, column = divmod(index, _COLUMNS)
-        bottom = full_height - _HEADING - (row + 1) * (tall + _CAPTION)
-        return _axes(figure, _MARGIN + column * (_PANEL + _GAP), bottom, _PANEL, tall)
-
-    return figure, place
+    lefts = [_MARGIN + column * (_PANEL + _GAP) for column in range(_COLUMNS)]
+    bottoms = [full_height - _HEADING - (row + 1) * (tall + _CAPTION) for row in range(rows)]
+    return figure, (_axes(figure, left, bottom, _PANEL, tall) for bottom, left in product(bottoms, lefts))
 
 
 def _axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
@@ -99,10 +99,9 @@ def _draw_radius_map(axes: Axes, certificate: Certificate, level: float) -> None
 
 def _write_title(figure: Figure, certificate: Certificate) -> None:
     source = certificate.votes.provenance
-    layer = f" at the {source.layer} layer" if source.layer in ("input", "final") else f" at {source.layer}"
-    model = f" of {source.model}" if source.model else ""
-    parts = [source.image_name, f"{source.method}{layer if source.layer else ''}{model}"]
-    title = "   ".join(part for part in parts if part)
+    if source.layer in ("input", "final"):
+        source = replace(source, layer=f"the {source.layer} layer")
+    title = "   ".join(filter(None, (source.image_name, source.title)))
     x, y = _MARGIN / figure.get_figwidth(), 1 - 0.13 / figure.get_figheight()
     figure.text(x, y, title, fontsize=11, color=INK, va="top", weight="bold", parse_math=False)
 
@@ -111,27 +110,13 @@ def _write_legend(figure: Figure, certificate: Certificate, colours: dict[float,
     names = [(f"top {level} %", colour) for level, colour in colours.items()]
     handles = patches([*names, ("outside the top K %", ZERO), ("abstains", ABSTAINED)])
     x, inch = _MARGIN / figure.get_figwidth(), 1 / figure.get_figheight()
-    figure.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(x, 0.63 * inch),
-        borderaxespad=0,
-        borderpad=0,
-        ncols=len(handles),
-        columnspacing=1.4,
-        handlelength=1.4,
-        fontsize=8,
-        frameon=False,
-    )
-    figure.text(x, 0.42 * inch, _settings(certificate), fontsize=8, color=SOFT, va="bottom")
-    promise = textwrap.fill(certificate.promise, 160)  # two lines at most
-    figure.text(x, 0.38 * inch, promise, fontsize=8, color=SOFT, va="top")
-
-
-def _settings(certificate: Certificate) -> str:
+    add_legend(figure, handles, (x, 0.63 * inch), columnspacing=1.4, fontsize=8)
     plan = certificate.votes.plan
     test = f"τ = {certificate.tau}   α = {certificate.alpha}   {certificate.correction}"
-    return f"{_radius(certificate)}   σ = {plan.sigma}   n = {plan.n}   {test}"
+    settings = f"{_radius(certificate)}   σ = {plan.sigma}   n = {plan.n}   {test}"
+    figure.text(x, 0.42 * inch, settings, fontsize=8, color=SOFT, va="bottom")
+    promise = textwrap.fill(certificate.promise, 160)  # two lines at most
+    figure.text(x, 0.38 * inch, promise, fontsize=8, color=SOFT, va="top")
 
 
 def _radius(certificate: Certificate) -> str:
@@ -172,7 +157,6 @@ def _pictures(certificate: Certificate) -> list[tuple[NDArray[np.float64], str]]
 
 FLIPPED: Colour = (0.0, 0.62, 0.45)  # estimated
 PROVEN: Colour = (0.84, 0.1, 0.11)  # by the test
-_SIZE = 1.2  # inches
 _CHANGES = {"random": "random δ", "certified": "δ against certified", "abstaining": "δ against abstaining"}
 
 
@@ -180,22 +164,28 @@ _CHANGES = {"random": "random δ", "certified": "δ against certified", "abstain
 def attack_panel(outcome: Outcome) -> Figure:
     """Draw radii across: under every change, the photograph with δ, exaggerated, and the labels with what flipped."""
     before, *attempts = outcome.attempts
-    photo = photo_of(outcome.certificate.votes) / 255
-    changes = list(dict.fromkeys(attempt.change for attempt in attempts))
-    radii = list(dict.fromkeys(attempt.radius for attempt in attempts))
-    tiles = {(0, 0): Tile(photo), (1, 0): Tile(_paint_labels(outcome)), (1, 1): Tile(_paint_flips(outcome, before))}
-    for attempt in attempts:
-        row, column = 2 * changes.index(attempt.change), 2 + radii.index(attempt.radius)
-        tiles[row, column] = Tile(np.clip(photo + _exaggerated(attempt), 0, 1))
-        tiles[row + 1, column] = Tile(_paint_flips(outcome, attempt))
-    rows = [Heading(title, _CHANGES[change]) for change in changes for title in ("photograph + δ", "flips")]
-    columns = [Heading("before"), Heading("δ = 0"), *(Heading(_size(outcome, radius)) for radius in radii)]
-    return mosaic(_title(outcome), rows, columns, tiles, _caption(outcome), _key(outcome), _SIZE)
+    certificate, level, source = outcome.certificate, outcome.level, outcome.certificate.votes.provenance
+    photo = photo_of(certificate.votes) / 255
+    labels = paint_labels(certificate.labels[level], level_colours([level])[level])
+    rows = list[Row]()
+    for change in dict.fromkeys(attempt.change for attempt in attempts):  # each at every radius, from small to large
+        own = [attempt for attempt in attempts if attempt.change == change]
+        photos = [Tile(np.clip(photo + _exaggerated(attempt), 0, 1)) for attempt in own]
+        flips = [Tile(_paint_flips(outcome, labels, attempt)) for attempt in own]
+        first = [None, None] if rows else [Tile(photo), None]
+        second = [None, None] if rows else [Tile(labels), Tile(_paint_flips(outcome, labels, before))]
+        rows.append((Heading("photograph + δ", _CHANGES[change]), [*first, *photos]))
+        rows.append((Heading("flips", _CHANGES[change]), [*second, *flips]))
+    radii = dict.fromkeys(attempt.radius for attempt in attempts)
+    columns = [Heading("before"), Heading("δ = 0"), *(Heading(_size(certificate, radius)) for radius in radii)]
+    parts = [source.image_name, source.method, source.layer and f"at {source.layer}", f"K = {level} %"]
+    key = {**key_of_overlays([level]), "certified outside": ZERO, "abstains": ABSTAINED}
+    key |= {"flipped: at most half the votes": FLIPPED, "provably": PROVEN}
+    return mosaic(f"Attack: {', '.join(filter(None, parts))}", columns, rows, _caption(outcome), key, size=1.2)
 
 
-def _size(outcome: Outcome, radius: float) -> str:
-    certified = outcome.certificate.radius
-    return f"‖δ‖ < {radius / certified:.3g} R" if certified else f"‖δ‖ < {radius:.4g}"
+def _size(certificate: Certificate, radius: float) -> str:
+    return f"‖δ‖ < {radius / certificate.radius:.3g} R" if certificate.radius else f"‖δ‖ < {radius:.4g}"
 
 
 def _exaggerated(attempt: Attempt) -> NDArray[np.float64]:
@@ -207,27 +197,13 @@ def _exaggerated(attempt: Attempt) -> NDArray[np.float64]:
     return np.clip(0.5 * delta / largest, -0.5, 0.5)
 
 
-def _paint_labels(outcome: Outcome) -> NDArray[np.float64]:
-    return paint_labels(outcome.certificate.labels[outcome.level], _colour(outcome))
-
-
-def _paint_flips(outcome: Outcome, attempt: Attempt) -> NDArray[np.float64]:
+def _paint_flips(outcome: Outcome, labels: NDArray[np.float64], attempt: Attempt) -> NDArray[np.float64]:
     """Paint the certified labels, pale, under the pixels that flipped."""
-    picture = 0.5 + 0.5 * _paint_labels(outcome)
+    picture = 0.5 + 0.5 * labels
     judge, labelled = outcome.judge, outcome.judge.labels != ABSTAIN
     picture[judge.flipped(attempt) & labelled] = FLIPPED
     picture[judge.provably_flipped(attempt) & labelled] = PROVEN
     return picture
-
-
-def _colour(outcome: Outcome) -> Colour:
-    return level_colours([outcome.level])[outcome.level]
-
-
-def _title(outcome: Outcome) -> str:
-    source = outcome.certificate.votes.provenance
-    parts = [source.image_name, source.method, source.layer and f"at {source.layer}", f"K = {outcome.level} %"]
-    return "Attack: " + ", ".join(filter(None, parts))
 
 
 def _caption(outcome: Outcome) -> str:
@@ -235,18 +211,7 @@ def _caption(outcome: Outcome) -> str:
     pixels = ", ".join(f"{count} {group}" for group, count in counts.items())
     certificate, sigma = outcome.certificate, outcome.certificate.votes.plan.sigma
     return (
-        f"{pixels}. {_radius(certificate)}, σ = {sigma:g}, "
-        f"τ = {certificate.tau:g}, α = {certificate.alpha:g}; judged by {outcome.samples} fresh samples. "
-        "δ is exaggerated in the photographs. "
+        f"{pixels}. {_radius(certificate)}, σ = {sigma:g}, τ = {certificate.tau:g}, α = {certificate.alpha:g}; "
+        f"judged by {outcome.samples} fresh samples. δ is exaggerated in the photographs. "
         f"{outcome.verdict[0].upper()}{outcome.verdict[1:]}"
     )
-
-
-def _key(outcome: Outcome) -> dict[str, Colour]:
-    return {
-        **key_of_overlays([outcome.level]),
-        "certified outside": ZERO,
-        "abstains": ABSTAINED,
-        "flipped: at most half the votes": FLIPPED,
-        "provably": PROVEN,
-    }

@@ -5,11 +5,11 @@ It imports nothing heavy, so that the command line lists the names at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..basics.messages import ArgumentError
 
@@ -32,7 +32,10 @@ class Entry:
     function: str
 
     def draw(self, view: View) -> Figure:
-        return cast("Figure", getattr(import_module(f".{self.module}", __package__), self.function)(view))
+        from .sheet import styled
+
+        figure: Callable[[View], Figure] = getattr(import_module(f".{self.module}", __package__), self.function)
+        return styled(figure)(view)
 
 
 FIGURES: Mapping[str, Entry] = MappingProxyType(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ParamSpec, cast
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -17,6 +16,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.patches import Patch, Rectangle
 from numpy.typing import NDArray
 
@@ -97,6 +97,7 @@ BASELINE: Mapping[str, Any] = MappingProxyType({"color": INK, "linewidth": 0.8, 
 _WIDTH_OF_LETTER = 0.0575  # inches, roughly, in the caption
 _NARROWEST = 4.6
 
+_TICKS = {"color": SOFT, "labelcolor": INK, "major.width": 0.6, "major.size": 2.5}
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, and has σ, τ and ℓ
     "font.size": 7.5,
@@ -104,14 +105,7 @@ STYLE: Any = {
     "axes.edgecolor": "#888888",
     "axes.labelcolor": INK,
     "axes.unicode_minus": True,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
     "hatch.linewidth": 0.5,
     "text.color": INK,
     "text.parse_math": False,  # names may hold dollars
@@ -123,18 +117,7 @@ STYLE: Any = {
     "pdf.compression": 6,
 }
 
-P = ParamSpec("P")
-
-
-def styled(function: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Make a function draw in the figures' own style, whatever the user's matplotlib is set to."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with matplotlib.rc_context(STYLE):
-            return function(*args, **kwargs)
-
-    return run
+styled = matplotlib.rc_context(STYLE)  # a decorator: draw in this style, whatever the user's matplotlib is set to
 
 
 class Sheet:
@@ -169,42 +152,49 @@ class Sheet:
         box = ((MARGIN + left) / self.width, bottom / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
+    def chart(self, left: float, top: float, width: float, height: float, title: str, fontsize: float) -> Axes:
+        """Add axes for a chart, with a title and a grid, and a line at their left and bottom only."""
+        axes = self.axes(left, top, width, height)
+        axes.set_title(title, fontsize=fontsize, loc="left", pad=5)
+        axes.grid(color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=6.5)
+        axes.spines[["top", "right"]].set_visible(False)
+        return axes
+
     def text(self, left: float, top: float, text: str, **style: Any) -> None:
         """Write at inches from the contents' left and top."""
-        x, y = (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
-        self.figure.text(x, y, text, **style)
+        self.figure.text(*self._place(left, top), text, **style)
 
     def line(self, left: float, right: float, top: float) -> None:
         """Draw a thin horizontal rule, under a heading that spans columns."""
-        corner = ((MARGIN + left) / self.width, (self.height - HEADING - top) / self.height)
         width = (right - left) / self.width
-        self.figure.add_artist(Rectangle(corner, width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
+        self.figure.add_artist(Rectangle(self._place(left, top), width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
+
+    def _place(self, left: float, top: float) -> tuple[float, float]:
+        """Convert inches from the contents' left and top to matplotlib's shares of the page."""
+        return (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
 
     def legend(self, handles: Sequence[Artist], line: int = 0, left: float = 0.0) -> None:
         """Add handles in one line of the legend; line 0 is on top."""
-        bottom = 0.2 + (self._lines_below - line) * LINE
-        legend = self.figure.legend(
-            handles=list(handles),
-            loc="lower left",
-            bbox_to_anchor=((MARGIN + left) / self.width, bottom / self.height),
-            ncols=max(len(handles), 1),
-            borderaxespad=0,
-            borderpad=0,
-            columnspacing=1.5,
-            handletextpad=0.5,
-            handlelength=1.4,
-            fontsize=7,
-            frameon=False,
-        )
-        self.figure.add_artist(legend)
+        where = (MARGIN + left) / self.width, (0.2 + (self._lines_below - line) * LINE) / self.height
+        spaces = {"columnspacing": 1.5, "handletextpad": 0.5}
+        self.figure.add_artist(add_legend(self.figure, handles, where, fontsize=7, **spaces))
 
     def family_legend(self, handles: Mapping[str, Sequence[Artist]]) -> None:
         """Add a line of handles for each family, behind the family's name."""
         for line, (family, own) in enumerate(handles.items()):
             self.legend(own, line, left=1.0)
             y = (0.25 + (self._lines_below - line) * LINE) / self.height
-            style: dict[str, Any] = {"weight": "bold", "color": FAMILIES[family], "va": "center"}
-            self.figure.text(MARGIN / self.width, y, family, fontsize=7, **style)
+            colour = FAMILIES[family]
+            self.figure.text(MARGIN / self.width, y, family, fontsize=7, weight="bold", color=colour, va="center")
+
+
+def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
+    """Add a legend of one line without a frame, its lower left corner at a place in shares of the page."""
+    bare: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "handlelength": 1.4, "frameon": False}
+    ncols = len(handles)
+    return figure.legend(handles=handles, loc="lower left", bbox_to_anchor=where, ncols=ncols, **bare, **style)
 
 
 def patches(colours: Iterable[tuple[str, Colour]], **edge: Any) -> list[Artist]:
@@ -234,14 +224,7 @@ def _pack(names: Iterable[str], width: float) -> list[list[str]]:
 def frame(axes: Axes, width: float = 0.6) -> None:
     """Give a picture's axes a faint frame without ticks."""
     axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=width)
-
-
-def open_frame(axes: Axes) -> None:
-    """Leave a chart's axes their left and bottom line."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[:].set(color=FAINT, linewidth=width)
 
 
 def hatch(axes: Axes, box: tuple[float, float, float, float], why: str, fontsize: float, pad: float, **at: Any) -> None:
@@ -260,7 +243,7 @@ def show_missing(axes: Axes, why: str, fontsize: float = 6.5) -> None:
     frame(axes)
 
 
-_METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(  # no dates, and no versions of the writing library
+_METADATA: Mapping[str, dict[str, Any]] = MappingProxyType(  # no dates, and no versions of the writing library
     {"png": {"Software": None}, "pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "svg": {"Date": None}}
 )
 
@@ -269,7 +252,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure in one step, in the format that its suffix names. Equal figures make equal files."""
     kind, data = _kind_of(path), BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": "pixelcert"}):
-        figure.savefig(data, format=kind, metadata=cast("dict[str, Any]", _METADATA[kind]))
+        figure.savefig(data, format=kind, metadata=_METADATA[kind])
     return write_atomically(path, data.getvalue())
 
 

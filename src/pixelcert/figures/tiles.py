@@ -40,32 +40,37 @@ class Tile:
     cmap: str | Colormap = "gray_r"
 
 
+Row = tuple[Heading, Sequence[Tile | None]]  # None where the mosaic stays empty
+
+
 def mosaic(
     title: str,
-    rows: Sequence[Heading],
     columns: Sequence[Heading],
-    tiles: Mapping[tuple[int, int], Tile],
+    rows: Sequence[Row],
     caption: str,
     key: Mapping[str, Colour],
     size: float,
 ) -> Figure:
-    """Draw `tiles` by (row, column), each `size` inches wide; places without a tile stay empty."""
+    """Draw rows of tiles, each `size` inches wide; places without a tile stay empty."""
+    headings = [heading for heading, _ in rows]
     lefts, width = _places([column.group for column in columns], size, _LETTER)
-    tops, height = _places([row.group for row in rows], size)
-    group_width = _LETTER * max((len(row.group) for row in rows), default=0)
-    margin = group_width + (0.1 if group_width else 0) + _LETTER * max(len(row.title) for row in rows) + 0.06
+    tops, height = _places([heading.group for heading in headings], size)
+    group_width = _LETTER * max(len(heading.group) for heading in headings)
+    margin = group_width + (0.1 if group_width else 0) + _LETTER * max(len(row.title) for row in headings) + 0.06
     top = _TITLE + (_GROUP_TITLE if any(column.group for column in columns) else 0)
     sheet = Sheet(title, margin + width, top + height, caption, key=key)
-    for (down, across), tile in tiles.items():
-        draw_tile(sheet.axes(margin + lefts[across], top + tops[down], size, size), tile)
+    for start, (heading, tiles) in zip(tops, rows, strict=True):
+        middle = top + start + size / 2
+        sheet.text(margin - 0.07, middle, heading.title, fontsize=7, ha="right", va="center", color=SOFT)
+        for left, tile in zip(lefts, tiles, strict=True):
+            if tile is not None:
+                draw_tile(sheet.axes(margin + left, top + start, size, size), tile)
     for left, column in zip(lefts, columns, strict=True):
         sheet.text(margin + left + size / 2, top - 0.06, column.title, fontsize=7, ha="center", va="bottom")
-    for start, row in zip(tops, rows, strict=True):
-        sheet.text(margin - 0.07, top + start + size / 2, row.title, fontsize=7, ha="right", va="center", color=SOFT)
     for heading, first, last in _groups(columns):
         sheet.text(margin + lefts[first], 0.08, heading.group, fontsize=7.5, weight="bold", color=heading.colour)
         sheet.line(margin + lefts[first], margin + lefts[last] + size, 0.115)
-    for heading, first, last in _groups(rows):
+    for heading, first, last in _groups(headings):
         middle = top + (tops[first] + tops[last] + size) / 2
         sheet.text(0, middle, heading.group, fontsize=7.5, weight="bold", color=heading.colour, va="center")
     return sheet.figure
@@ -79,16 +84,12 @@ def draw_tile(axes: Axes, tile: Tile) -> None:
     axes.imshow(tile.picture, cmap=tile.cmap, vmin=0, vmax=1, interpolation="antialiased")
     frame(axes, 0.5)
     if tile.target is not None:
-        _outline(axes, tile.picture.shape, *tile.target)
-
-
-def _outline(axes: Axes, shape: tuple[int, ...], side: int, cell: int) -> None:
-    """Draw the border of one cell of a grid."""
-    row, column = divmod(cell, side)
-    tall, wide = shape[0] / side, shape[1] / side
-    corner = (column * wide - 0.5, row * tall - 0.5)
-    style: dict[str, Any] = {"edgecolor": TARGET, "linewidth": 1.4, "clip_on": False, "zorder": 5}
-    axes.add_patch(Rectangle(corner, wide, tall, fill=False, **style))
+        side, cell = tile.target
+        row, column = divmod(cell, side)
+        tall, wide = tile.picture.shape[0] / side, tile.picture.shape[1] / side
+        corner = (column * wide - 0.5, row * tall - 0.5)
+        style: dict[str, Any] = {"edgecolor": TARGET, "linewidth": 1.4, "clip_on": False, "zorder": 5}
+        axes.add_patch(Rectangle(corner, wide, tall, fill=False, **style))
 
 
 def key_of_overlays(levels: Sequence[float]) -> dict[str, Colour]:
@@ -111,15 +112,14 @@ def _places(groups: Sequence[str], size: float, letter: float = 0.0) -> tuple[li
 
     A group takes at least the room of its name, at `letter` inches a letter.
     """
-    places, begun, end = list[float](), 0.0, 0.0
-    for index, group in enumerate(groups):
-        if index and group == groups[index - 1]:
-            places.append(end + _GAP)
-        else:
-            begun = max(end, begun + letter * len(groups[index - 1])) + _GROUP_GAP if index else 0.0
-            places.append(begun)
-        end = places[-1] + size
-    return places, max(end, begun + letter * len(groups[-1]))
+    places, end = list[float](), -_GROUP_GAP
+    for group, members in groupby(groups):
+        begun = end + _GROUP_GAP
+        for number, _ in enumerate(members):
+            places.append(end + _GAP if number else begun)
+            end = places[-1] + size
+        end = max(end, begun + letter * len(group))
+    return places, end
 
 
 def _groups(headings: Sequence[Heading]) -> list[tuple[Heading, int, int]]:
