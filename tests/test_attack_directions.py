@@ -259,6 +259,18 @@ def test_explainers_that_stay_in_the_graph_are_their_own_surrogates():
     torch.testing.assert_close(surrogate_of(world, IMAGE, 0)(images), world(images, torch.zeros(3)))
 
 
+def test_an_explainer_may_bring_its_own_surrogate():
+    class Brought(pc.Explainer):
+        def explain(self, images, targets):
+            return pc.Explanation(images.detach()[:, 0])
+
+        def surrogate(self, target):
+            return lambda images: images[:, 0] * target
+
+    images = IMAGE.repeat(2, 1, 1, 1)
+    torch.testing.assert_close(surrogate_of(Brought(), IMAGE, 3)(images), 3 * images[:, 0])
+
+
 @pytest.mark.parametrize(
     "black_box",
     [

@@ -36,7 +36,7 @@ class WithLogits:
 def test_a_function_is_known_by_its_name():
     explainer = as_explainer(brightness)
     assert describe(explainer) == {"method": "brightness", "params": {}, "layer": "", "model": "", "weights": ""}
-    assert explainer.model is NO_MODEL
+    assert explainer.model == NO_MODEL
     assert (explainer.passes, explainer.tunable, explainer.fusable, explainer.compilable) == (1, False, False, False)
     torch.testing.assert_close(explainer(IMAGES, TARGETS), brightness(IMAGES, TARGETS), rtol=0, atol=0)
 
@@ -67,7 +67,56 @@ def test_a_classifier_that_an_object_names_is_its_model():
     told.model = pc.Classifier(net, mean=(0.5,) * 3, std=(0.5,) * 3, size=6)  # type: ignore[attr-defined]
     assert as_explainer(told).model is told.model  # type: ignore[attr-defined]
     told.model = "resnet18"  # type: ignore[attr-defined]
-    assert as_explainer(told).model is NO_MODEL
+    assert as_explainer(told).model == NO_MODEL
+
+
+class Facts:
+    """A model of somebody else's, which tells only a part of what a Classifier does."""
+
+    def __init__(self, **facts: object) -> None:
+        vars(self).update(facts)
+
+
+FACTS = {
+    "name": "theirs",
+    "weights_hash": "abc",
+    "device": torch.device("cpu"),
+    "channels": 3,
+    "classes": ("cat", "dog"),
+    "precision": "float16",
+    "count_classes": lambda height, width: 2,
+}
+
+
+@pytest.mark.parametrize(
+    "parts", [("name", "weights_hash"), ("name", "weights_hash", "count_classes"), ("device",), FACTS]
+)
+def test_a_model_that_an_object_names_tells_what_it_can(parts):
+    told = Told()
+    told.model = Facts(**{part: FACTS[part] for part in parts})  # type: ignore[attr-defined]
+    model = as_explainer(told).model
+    unknown = {part: getattr(NO_MODEL, part) for part in FACTS if part not in parts}
+    assert {part: getattr(model, part) for part in FACTS} == {**{part: FACTS[part] for part in parts}, **unknown}
+
+
+def test_votes_of_other_weights_are_not_resumed():
+    def explainer(weights: str) -> Told:
+        told = Told()
+        told.model = Facts(name="theirs", weights_hash=weights)  # type: ignore[attr-defined]
+        return told
+
+    asked = {"n": 30, "levels": 50, "tau": 0.5, "batch_size": 10}
+    votes = pc.sample(explainer("abc"), IMAGES[0], 0, **asked)
+    assert (votes.provenance.model, votes.provenance.weights) == ("theirs", "abc")
+    with pytest.raises(pc.ArgumentError, match="weights was 'abc', now 'other'"):
+        votes.resume(explainer("other"), IMAGES[0])
+
+
+def test_a_model_in_training_mode_is_refused():
+    told = Told()
+    told.model = torch.nn.Dropout()  # type: ignore[attr-defined]
+    with pytest.raises(pc.ArgumentError, match=r"training mode.*model\.eval\(\)"):
+        as_explainer(told)
 
 
 def test_an_explainer_is_not_wrapped():

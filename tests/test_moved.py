@@ -57,6 +57,16 @@ def test_paths_that_the_documentation_shows_are_there(module, name):
     subprocess.run([sys.executable, "-c", f"from {module} import {name}"], check=True)
 
 
+def test_modules_of_an_old_package_are_no_copies():
+    code = (
+        "from pixelcert.data.folder import Photograph as old\n"
+        "from pixelcert.photographs.folder import Photograph as new\n"
+        "assert old is new\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert "pixelcert.data.folder is now pixelcert.photographs.folder" in said
+
+
 def test_other_names_are_unknown_as_before():
     with pytest.raises(ModuleNotFoundError):
         __import__("pixelcert.nothing")

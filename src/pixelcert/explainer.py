@@ -55,12 +55,14 @@ class Tuning:
             check_whole("batch_size", self.batch_size, 1, example=16)
 
 
+def _uncounted(height: int, width: int) -> int | None:
+    """Return None: the number of classes is not known."""
+    return None
+
+
 @dataclass(frozen=True)
 class NoModel:
-    """The model of a black box: nothing is known of it.
-
-    It has the parts of a model that sampling asks about; `pixelcert.Classifier` has them too.
-    """
+    """The model of a black box, as far as it is known. A `pixelcert.Classifier` has the same parts."""
 
     name: str = ""
     weights_hash: str = ""  # SHA-256 of the parameters
@@ -68,23 +70,31 @@ class NoModel:
     channels: int | None = None
     classes: Sequence[str] | None = None
     precision: str = "float32"  # the number format of its parameters
-
-    def count_classes(self, height: int, width: int) -> int | None:
-        return None
+    count_classes: Callable[[int, int], int | None] = _uncounted  # by height and width of an image
 
 
 Model: TypeAlias = "Classifier | NoModel"
 NO_MODEL = NoModel()
-_MODEL = ("name", "weights_hash", "count_classes")  # an object with these is taken for a model
+_PARTS: dict[str, Any] = {
+    "name": str,
+    "weights_hash": str,
+    "device": torch.device,
+    "channels": int,
+    "classes": Sequence,
+    "precision": str,
+    "count_classes": Callable,
+}
 
 
-def as_model(answers: Any) -> Model:
-    """Return a model as it is; of a plain function or network from images to logits, tell what it tells."""
-    if all(hasattr(answers, part) for part in _MODEL):
-        return answers  # type: ignore[no-any-return]
-    if getattr(answers, "training", False):
+def as_model(told: Any) -> Model:
+    """Return a model as it is; of any other network or object, keep the parts of a model that it tells."""
+    if getattr(told, "training", False):
         raise ArgumentError("model is in training mode, where images of a batch mix: call model.eval().")
-    return NoModel(device=getattr(answers, "device", None), channels=getattr(answers, "channels", None))
+    if all(hasattr(told, name) for name in _PARTS):
+        return told  # type: ignore[no-any-return]
+    return NoModel(
+        **{name: part for name, kind in _PARTS.items() if isinstance(part := getattr(told, name, None), kind)}
+    )
 
 
 class Explainer:
@@ -161,8 +171,7 @@ class BlackBox(Explainer):
         for attribute, kind in _TOLD.items():
             if isinstance(told := getattr(call, attribute, None), kind):
                 setattr(self, attribute, told)
-        if all(hasattr(told := getattr(call, "model", None), part) for part in _MODEL):
-            self.model = told  # type: ignore[assignment]
+        self.model = as_model(getattr(call, "model", None))
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         answer = self._call(images, targets)

@@ -44,7 +44,9 @@ _STEPS = 4  # on the way of Integrated Gradients: each costs a second derivative
 
 
 def surrogate_of(explainer: Explainer, image: Tensor, target: int) -> Surrogate | None:
-    """Return maps to differentiate: a method's formula, or an explainer itself if its maps stay in the graph."""
+    """Return maps to differentiate: what the explainer brings, a method's formula, or maps that stay in the graph."""
+    if told := explainer.surrogate(target):
+        return told
     if isinstance(explainer, Method):
         return explainer.formula and partial(_maps_by_formula, explainer, explainer.formula, target)
     own = partial(_own_maps, explainer, target)

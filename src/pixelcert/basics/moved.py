@@ -20,13 +20,13 @@ MOVED = {
 
 
 class _OldName(MetaPathFinder, Loader):
-    """Finds a module under its old name, after all other finders had their turn: the module itself, not a copy."""
+    """Finds a module under its old name, and those below it: the module itself, not a copy."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _OldName()) if fullname in MOVED else None
+        return ModuleSpec(fullname, _OldName()) if _new_name(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        new = MOVED[spec.name]
+        new = _new_name(spec.name)
         warnings.warn(f"{spec.name} is now {new}; the old path goes in 0.3.0.", FutureWarning, stacklevel=2)
         module = import_module(new)
         self._spec = module.__spec__
@@ -37,6 +37,11 @@ class _OldName(MetaPathFinder, Loader):
         module.__spec__ = self._spec
 
 
+def _new_name(name: str) -> str:
+    """Return the name by which a module, or the package that it was in, is known now; "" if it has not moved."""
+    return next((new + name[len(old) :] for old, new in MOVED.items() if f"{name}.".startswith(f"{old}.")), "")
+
+
 def answer_to_old_names() -> None:
-    """Let the old import paths find the new modules."""
-    sys.meta_path.append(_OldName())
+    """Let the old import paths find the new modules. Other finders would make a copy of a module in an old package."""
+    sys.meta_path.insert(0, _OldName())
