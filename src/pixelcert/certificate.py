@@ -112,11 +112,11 @@ class Certificate:
 
     def shares(self, level: float) -> Shares:
         """Return the percent of pixels certified 1, certified 0 and abstained."""
-        return shares(self._labels_at(level))
+        return shares(self.labels[self.level(level)])
 
     def percent_certified(self, level: float) -> float:
         """Return the paper's %certified: the percent of pixels that do not abstain."""
-        return percent_certified(self._labels_at(level))
+        return percent_certified(self.labels[self.level(level)])
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -139,11 +139,12 @@ class Certificate:
         order = np.lexsort((-votes_of.ravel(), level_of.ravel()))  # the last key counts first; a stable sort
         return order[: int(np.isfinite(level_of).sum())]
 
-    def _labels_at(self, level: float) -> NDArray[np.int8]:
-        if level not in self.labels:
+    def level(self, asked: float | None = None) -> float:
+        """Return the certified level that equals `asked`; the middle one by default."""
+        if asked is not None and asked not in self.labels:
             known = ", ".join(map(str, self.levels))
-            raise ArgumentError(f"level {level} is not in the certificate: choose one of {known}.")
-        return self.labels[level]
+            raise ArgumentError(f"level {asked:g} is not in the certificate: choose one of {known}.")
+        return replace(self.votes.plan, levels=self.levels).level(asked)
 
     def _repr_html_(self) -> str:
         """Return the HTML that a notebook shows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -53,14 +53,6 @@ class Aim:
         return flipped * (1 - flipped) * (self.labels != ABSTAIN)
 
 
-def choose_level(certificate: Certificate, asked: float | None) -> float:
-    """Return the certified level that equals `asked`; the middle one by default."""
-    if asked is not None and asked not in certificate.levels:
-        known = ", ".join(map(str, certificate.levels))
-        raise ArgumentError(f"level {asked:g} is not in the certificate: choose one of {known}.")
-    return replace(certificate.votes.plan, levels=certificate.levels).level(asked)
-
-
 def choose_pixels(certificate: Certificate, level: float | None, count: int, seed: int = 0) -> list[Pixel]:
     """Choose up to `count` certified pixels, and as many that abstain with a majority to lose.
 
@@ -68,7 +60,7 @@ def choose_pixels(certificate: Certificate, level: float | None, count: int, see
     are broken under `seed`. The others are drawn, because those with the fewest votes flip without an attack.
     """
     check_whole("pixels", count, 1)
-    level = choose_level(certificate, level)
+    level = certificate.level(level)
     random, labels = np.random.default_rng(seed), labels_before(certificate, level)
     votes, certified = certificate.votes, certificate.labels[level] != ABSTAIN
     kept = np.where(labels == 1, votes.ones[votes.index(level)], votes.zeros[votes.index(level)]).flatten()

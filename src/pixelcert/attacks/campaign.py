@@ -22,7 +22,7 @@ from ..noise import snap
 from ..plan import ABSTAIN, ALPHA, TAU, Correction, Criterion
 from ..sampling.sample import Subject, sample_each
 from ..votes import Votes
-from .aim import Aim, choose_level
+from .aim import Aim
 from .descent import Ball, Choice, Descent, Effort
 from .gradients import Gradient, Pathwise, Stein, surrogate_of
 from .judge import Attempt, Pixel, labels_before
@@ -145,7 +145,7 @@ class Campaign:
         radii: Sequence[float] | None = None,
     ) -> None:
         self.certificate, self.explainer, self.effort = certificate, as_explainer(explainer), effort
-        self.level = choose_level(certificate, level)
+        self.level = certificate.level(level)
         self.clean = _check_same(certificate.votes, self.explainer, image)  # (C, H, W), on the lattice
         self.radii = _check_radii(certificate, radii)
         self.pixel = _check_pixel(certificate, pixel)  # the only one that is attacked

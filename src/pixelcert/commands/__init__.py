@@ -91,13 +91,13 @@ def certify(
     plan = Plan.make(preset=preset, sign=sign, sigma=sigma, n=n, levels=level or LEVELS, seed=seed)  # type: ignore[arg-type]
     criterion = Criterion(tau, alpha, correction).for_plan(plan)  # type: ignore[arg-type]
     with terminal.loading("Loading model and images"):
-        from .certify import Job, ModelOptions, Output, Tuning
+        from .certify import ModelOptions, Output, Prepared, Tuning
 
         explainer = ModelOptions(model, weights, device), method, layer, param or ()
         tuning = Tuning(batch_size, precision, "auto" if compiled is None else compiled)
         output = Output(out, picture, resume, overwrite)
-        job = Job(images or (), target, *explainer, plan, criterion, tuning, output)
-    return job.run(as_json)
+        prepared = Prepared(images or (), target, *explainer, plan, criterion, tuning, output)
+    return prepared.run(as_json)
 
 
 @app.command()

@@ -46,7 +46,7 @@ class Output(NamedTuple):
     overwrite: bool
 
 
-class Job:
+class Prepared:
     """Photographs that are ready to be certified, and the places of their results."""
 
     def __init__(
