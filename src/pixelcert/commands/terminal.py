@@ -70,7 +70,7 @@ def loading(text: str) -> Iterator[None]:
         try:
             yield
         except PixelcertError as error:
-            in_options = re.sub(r"\b(method|target|weights)(=| (?=['\"]))", r"--\1 ", str(error))
+            in_options = re.sub(r"\b(method|target|weights)(=|:? (?=['\"]))", r"--\1 ", str(error))
             raise type(error)(in_options) from error
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..basics.files import sha256
-from ..basics.messages import ArgumentError, ModelError, check_target
+from ..basics.messages import ArgumentError, ModelError, check_target, naming
 from ..image import check_image
 from .inspection import Memory, Step, Surgery, any_image, in_words, logits_of, structure, try_out
 from .splitting import Split, final_layer, find_split
@@ -19,6 +21,7 @@ T = TypeVar("T")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+INDEX = re.compile("[0-9]{1,9}")  # of a class, in a name's place
 
 
 class Classifier:
@@ -91,8 +94,7 @@ class Classifier:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Return the network's input: (images - mean) / std, in the network's precision."""
-        precision = next((value.dtype for value in self.net.parameters()), images.dtype)
-        return ((images - self._mean) / self._std).to(precision)
+        return ((images - self._mean) / self._std).to(_dtype_of(self.net) or images.dtype)
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make this classifier, except for its network."""
@@ -146,20 +148,14 @@ class Classifier:
     @property
     def precision(self) -> str:
         """The number format of the network's parameters."""
-        dtype = next((value.dtype for value in self.net.parameters()), torch.float32)
-        return str(dtype).removeprefix("torch.")
+        return str(_dtype_of(self.net) or torch.float32).removeprefix("torch.")
 
     def class_index(self, name: str) -> int:
         """Return the index of the class that is called `name`, or whose index `name` is."""
-        if name.isdecimal():
+        if INDEX.fullmatch(name):
             return check_target(int(name), self.num_classes)
-        found = [index for index, known in enumerate(self.classes or ()) if known == name]
-        if len(found) > 1:
-            indices = ", ".join(map(str, found))
-            raise ArgumentError(f"target {name!r} is the name of classes {indices}: give the index.")
-        if not found:
-            raise ArgumentError(f"target {name!r} is neither an index nor a class name of {self.name}: give its index.")
-        return found[0]
+        with naming("target"):
+            return class_of_name(name, self.classes or ())
 
     @property
     def num_classes(self) -> int:
@@ -179,6 +175,23 @@ class Classifier:
         code, hooks, and settings that a module does not keep under the names it was made with.
         """
         return self._memory.recall("hash", lambda: _hash(self), values=True)
+
+
+def _dtype_of(net: nn.Module) -> torch.dtype | None:
+    """Return the number format of the first parameter, if there is any."""
+    return next((value.dtype for value in net.parameters()), None)
+
+
+def class_of_name(name: str, classes: Sequence[str]) -> int:
+    """Return the index of the only class of this name."""
+    if len(found := [index for index, known in enumerate(classes) if known == name]) == 1:
+        return found[0]
+    if found:
+        raise ArgumentError(f"{name!r} is the name of the classes {found}: use the index of one.")
+    if near := " or ".join(map(repr, get_close_matches(name, dict.fromkeys(classes)))):
+        raise ArgumentError(f"{name!r} is not a class: did you mean {near}?")
+    known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
+    raise ArgumentError(f"{name!r} is not a class: use {known}.")
 
 
 def _check_normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:

@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import csv
 import os.path
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 
 from ..basics.messages import ArgumentError, check_target, naming
+from ..models.classifier import INDEX, class_of_name
 from ..models.loading import PHOTOGRAPHS, photograph_folder
 from .imagenet import CLASSES, WNID, find_synsets, in_order, ranks, read_synsets, validation_targets
 
 FILE_COLUMNS = ("file", "filename", "image", "path", "name")
 LABEL_COLUMNS = ("label", "target", "class", "class_index", "index")
-INDEX = re.compile("[0-9]{1,9}")
 
 
 def class_index(label: str, classes: Sequence[str]) -> int:
     """Return the class of a label, which is an index or one of the names."""
-    found = [index for index, name in enumerate(classes) if name == label]
-    if len(found) > 1:
-        raise ArgumentError(f"{label!r} is the name of the classes {found}: use the index of one.")
-    if INDEX.fullmatch(label):
-        index = check_target(int(label), len(classes) or None)
-        if found not in ([], [index]):
-            raise ArgumentError(
-                f"{label} is the index of one class and the name of another (of index {found[0]}): leave classes out "
-                f"to use only indices."
-            )
-        return index
-    if found:
-        return found[0]
-    if near := " or ".join(map(repr, get_close_matches(label, dict.fromkeys(classes)))):
-        raise ArgumentError(f"{label!r} is not a class: did you mean {near}?")
-    known = "the index, or the model's own name" if classes else "indices, or give classes, the model's own names"
-    raise ArgumentError(f"{label!r} is not a class: use {known}.")
+    if not INDEX.fullmatch(label):
+        return class_of_name(label, classes)
+    index = check_target(int(label), len(classes) or None)
+    if label in classes and (named := class_of_name(label, classes)) != index:
+        raise ArgumentError(
+            f"{label} is the index of one class and the name of another (of index {named}): leave classes out to use "
+            f"only indices."
+        )
+    return index
 
 
 def read_labels(path: Path, folder: Path, classes: Sequence[str]) -> dict[str, int]:
