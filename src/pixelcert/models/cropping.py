@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .classifier import Classifier
 
 _POINTWISE = (nn.BatchNorm2d, nn.ELU, nn.GELU, nn.Hardswish, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.ReLU6, nn.SiLU)
+_WINDOWED = (nn.AvgPool2d, nn.Conv2d, nn.MaxPool2d)
 
 
 class Reach(NamedTuple):
@@ -171,16 +172,12 @@ def _through(module: nn.Module, reach: Reach) -> Reach | None:
         return None
     if type(module) in _POINTWISE:
         return reach
-    if type(module) is nn.Conv2d and module.padding_mode == "zeros":
-        options: Any = module.kernel_size, module.stride, module.padding, module.dilation
-    elif type(module) is nn.MaxPool2d and not module.ceil_mode and not module.return_indices:
-        options = module.kernel_size, module.stride, module.padding, module.dilation
-    elif type(module) is nn.AvgPool2d and not module.ceil_mode:
-        options = module.kernel_size, module.stride, module.padding, 1
-    else:
+    made, special = vars(module), ("ceil_mode", "return_indices")
+    if type(module) not in _WINDOWED or made.get("padding_mode", "zeros") != "zeros" or any(map(made.get, special)):
         return None
-    numbers = [number for option in options if (number := _on_both_sides(option)) is not None]
-    return reach.then(*numbers) if len(numbers) == len(options) else None
+    sides = [_on_both_sides(made.get(name, 1)) for name in ("kernel_size", "stride", "padding", "dilation")]
+    numbers = [number for number in sides if number is not None]
+    return reach.then(*numbers) if len(numbers) == len(sides) else None
 
 
 def _on_both_sides(option: Any) -> int | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -42,6 +43,8 @@ Name = Annotated[str, _SOME]
 # One value, or a list of them: each is an axis of the study.
 Names = Annotated[tuple[Name, ...], _AS_TUPLE, _SOME]
 Numbers = Annotated[tuple[float, ...], _AS_TUPLE, _SOME]
+Levels = Annotated[Numbers, AfterValidator(check_levels)]
+Alpha = Annotated[float, AfterValidator(lambda alpha: Criterion(alpha=alpha).alpha)]
 Counts = Annotated[tuple[int, ...], _AS_TUPLE, _SOME]
 Presets = Annotated[tuple[Preset, ...], _AS_TUPLE, _SOME]
 
@@ -88,9 +91,9 @@ class Settings(_Table):
     n: Counts = (N,)
     presets: Presets = ("default",)
     sign: Sign | None = None
-    levels: Numbers = LEVELS
+    levels: Levels = LEVELS
     tau: Numbers = (TAU,)
-    alpha: float = ALPHA
+    alpha: Alpha = ALPHA
     correction: Correction | None = None
     deletion: Annotated[tuple[float, ...], _AS_TUPLE] | None = None
     seed: int = 0
@@ -109,23 +112,12 @@ class Settings(_Table):
             raise ValueError(f"names {', '.join(twice)} twice: name each value once")
         return values
 
-    @field_validator("levels")
-    @classmethod
-    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
-        return check_levels(levels)
-
     @field_validator("tau", "deletion")
     @classmethod
     def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
         for tau in taus or ():
             Criterion(tau)  # refuses what is no τ
         return taus
-
-    @field_validator("alpha")
-    @classmethod
-    def _check_alpha(cls, alpha: float) -> float:
-        Criterion(alpha=alpha)  # refuses what is no α
-        return alpha
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:

@@ -8,8 +8,8 @@ import json
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,13 +138,13 @@ def write_tables(table: Iterable[Row], folder: Path, planned: Mapping[tuple[Any,
     Rows are written as they come; they are never all in memory.
     """
     means = Means(planned)
-    with _Table(folder / "rows", ROW) as file:
+    with _open_table(folder / "rows", ROW) as add:
         for row in table:
             means.add(row)
-            file.add({**row, "name": _printable(row["name"])})
-    with _Table(folder / "means", MEAN) as file:
+            add({**row, "name": _printable(row["name"])})
+    with _open_table(folder / "means", MEAN) as add:
         for row in (summary := means.table()):
-            file.add(row)
+            add(row)
     return summary
 
 
@@ -153,51 +153,35 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-class _Table:
-    """One table in two files, which appear when it is complete."""
+@contextmanager
+def _open_table(path: Path, columns: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+    """Yield a function that adds a row to one table in two files, which appear when the block ends well."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ArgumentError("pyarrow is not installed: pip install pyarrow, for Parquet tables.") from error
+    kinds = {name: next((kind for kind, names in _TYPES.items() if name in names), "float64") for name in columns}
+    schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in kinds.items()])
+    waiting: list[Row] = []
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self._path, self._columns, self._rows = path, columns, list[Row]()
+    def write() -> None:
+        lines.writerows(waiting)
+        arrays = [pyarrow.array([row[one.name] for row in waiting], type=one.type) for one in schema]
+        parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+        waiting.clear()
 
-    def __enter__(self) -> _Table:
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise ArgumentError("pyarrow is not installed: pip install pyarrow, for Parquet tables.") from error
-        self._arrow = pyarrow
-        self._schema = pyarrow.schema([(name, self._type_of(name)) for name in self._columns])
-        self._files = ExitStack()
-        with ExitStack() as files:
-            raw = files.enter_context(open_atomically(self._path.with_suffix(".csv")))
-            text = codecs.getwriter("utf-8")(raw)
-            binary = files.enter_context(open_atomically(self._path.with_suffix(".parquet")))
-            self._csv = csv.DictWriter(text, self._columns, lineterminator="\n", extrasaction="ignore")
-            self._csv.writeheader()
-            self._parquet = files.enter_context(pyarrow.parquet.ParquetWriter(binary, self._schema))
-            self._files = files.pop_all()
-        return self
+    def add(row: Row) -> None:
+        waiting.append(row)
+        if len(waiting) == _CHUNK:
+            write()
 
-    def add(self, row: Row) -> None:
-        self._rows.append(row)
-        if len(self._rows) == _CHUNK:
-            self._flush()
-
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is not None:
-            self._files.__exit__(*error)
-            return
-        with self._files:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._csv.writerows(self._rows)
-        arrays = [self._arrow.array([row[f.name] for row in self._rows], type=f.type) for f in self._schema]
-        self._parquet.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
-        self._rows.clear()
-
-    def _type_of(self, column: str) -> Any:
-        return getattr(self._arrow, next((kind for kind, names in _TYPES.items() if column in names), "float64"))()
+    with open_atomically(path.with_suffix(".csv")) as text, open_atomically(path.with_suffix(".parquet")) as binary:
+        lines = csv.DictWriter(codecs.getwriter("utf-8")(text), columns, lineterminator="\n", extrasaction="ignore")
+        lines.writeheader()
+        with pyarrow.parquet.ParquetWriter(binary, schema) as parquet:
+            yield add
+            write()
 
 
 @dataclass(frozen=True)
