@@ -182,12 +182,24 @@ def certify_votes(votes: Votes, criterion: Criterion, levels: float | Sequence[f
     return Certificate(votes, criterion, *frozen, overlay, overlay_claim, prediction)
 
 
-def certify_or_abstain(votes: Votes, criterion: Criterion) -> Certificate | None:
-    """Return the certificate, or None where not even unanimous votes could certify a pixel, so that all abstain."""
+class CertifiedMaps(NamedTuple):
+    """The maps that votes certify. Without a certificate, all pixels abstain."""
+
+    votes: Votes
+    labels: Mapping[float, NDArray[np.int8]]
+    overlay: NDArray[np.float32]
+    certificate: Certificate | None
+
+
+def certify_or_abstain(votes: Votes, criterion: Criterion) -> CertifiedMaps:
+    """Return the certified maps. Where not even unanimous votes could certify a pixel, there is no certificate."""
     try:
-        return certify_votes(votes, criterion)
+        made = certify_votes(votes, criterion)
     except InfeasibleError:
-        return None
+        nothing = np.full(votes.size, ABSTAIN, np.int8)
+        labels = dict.fromkeys(votes.plan.levels, nothing)
+        return CertifiedMaps(votes, labels, np.zeros(votes.size, np.float32), None)
+    return CertifiedMaps(votes, made.labels, made.overlay, made)
 
 
 def space_in_words(votes: Votes) -> str:

@@ -127,7 +127,7 @@ def _bars(view: View, along: Along) -> Figure:
     for lane in lanes:
         left = 0.0
         for metric, colour in zip(SHARES, colours[view.findings.family(lane.method)], strict=True):
-            share = view.findings.mean(lane.series, metric, view.tau, lane.level)
+            share = view.findings.mean(lane.series, (metric, view.tau, lane.level))
             if share is None:
                 lane.hatch("missing")
                 break
@@ -163,7 +163,7 @@ def _boxes(view: View, along: Along) -> Figure:
         axes.axvline(random_baseline(view.settings.grids.side), zorder=1, gid="baseline", **BASELINE)
     colours = {family: ramp(FAMILIES[family], len(labels)) for family in view.families}
     for lane in lanes:
-        values = view.findings.values(lane.series, "certified_grid_pg", view.tau, lane.level)
+        values = view.findings.values(lane.series, ("certified_grid_pg", view.tau, lane.level))
         defined = [value for value in values if value is not None]
         if not defined:
             lane.hatch("undefined" if values else "missing")

@@ -31,7 +31,7 @@ EXPLAINED = (
 
 
 @dataclass(frozen=True)
-class Measure:
+class Axis:
     """A metric on images or grids, with its title and largest value."""
 
     kind: str
@@ -44,9 +44,9 @@ class Measure:
         return (self.metric, tau, level) if self.at_tau else (self.metric, None, None)
 
 
-CERTIFIED = Measure("image", "certified", "%certified", 100)
-LOCALISED = Measure("grid", "certified_grid_pg", "Certified GridPG", 1)
-GRID_PG = Measure("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
+CERTIFIED = Axis("image", "certified", "%certified", 100)
+LOCALISED = Axis("grid", "certified_grid_pg", "Certified GridPG", 1)
+GRID_PG = Axis("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ def deletion_curves(view: View) -> Figure:
     note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation. " + HOLLOW
     stated = caption(view, view.all_series("image"), level=levels, note=note)
     sheet, panels = _lay_out(view, "Deletion of certified pixels", stated)
-    measures: list[MetricAt] = [("confidence", view.tau, None)]
-    measures += [("deletion_confidence", view.tau, level) for level in levels]
-    steps = range(len(measures))
+    metrics: list[MetricAt] = [("confidence", view.tau, None)]
+    metrics += [("deletion_confidence", view.tau, level) for level in levels]
+    steps = range(len(metrics))
     for panel in panels:
-        _draw_curves(view, panel.axes, steps, panel.series(view, "image"), measures)
+        _draw_curves(view, panel.axes, steps, panel.series(view, "image"), metrics)
         panel.axes.set_xticks(steps, ["none", *(f"{level:g}" for level in levels)])
         panel.axes.set_ylim(-0.02, 1.02)
         _label(panel.axes, "", "confidence")
@@ -175,37 +175,37 @@ def effect_of_tau(view: View) -> Figure:
     """Draw %certified (above) and Certified GridPG (below) against τ."""
     require_several(view, "tau")
     taus = sorted(view.settings.tau)
-    measures = [measure for measure in (CERTIFIED, LOCALISED) if view.findings.scenes(measure.kind)]
-    series = view.all_series(*(measure.kind for measure in measures))
+    drawn = [axis for axis in (CERTIFIED, LOCALISED) if view.findings.scenes(axis.kind)]
+    series = view.all_series(*(axis.kind for axis in drawn))
     stated = caption(view, series, tau=taus, note=f"Means over images or grids. {EXPLAINED}")
-    sheet, panels = _lay_out(view, "Effect of τ", stated, blocks=len(measures))
+    sheet, panels = _lay_out(view, "Effect of τ", stated, blocks=len(drawn))
     for panel in panels:
-        axes, measure = panel.axes, measures[panel.block]
-        if measure is LOCALISED:
+        axes, axis = panel.axes, drawn[panel.block]
+        if axis is LOCALISED:
             _draw_baseline(view, axes)
-        points = [measure.at(tau, view.level) for tau in taus]
-        _draw_curves(view, axes, taus, panel.series(view, measure.kind), points)
+        points = [axis.at(tau, view.level) for tau in taus]
+        _draw_curves(view, axes, taus, panel.series(view, axis.kind), points)
         axes.set_xticks(taus, [f"{tau:g}" for tau in taus])
-        axes.set_ylim(-0.02 * measure.largest, 1.02 * measure.largest)
-        _label(axes, "τ", measure.title)
+        axes.set_ylim(-0.02 * axis.largest, 1.02 * axis.largest)
+        _label(axes, "τ", axis.title)
     return sheet.figure
 
 
 def _draw_curves(
-    view: View, axes: Axes, x: Sequence[float], series: Mapping[str, list[Job]], measures: Sequence[MetricAt]
+    view: View, axes: Axes, x: Sequence[float], series: Mapping[str, list[Job]], metrics: Sequence[MetricAt]
 ) -> None:
-    """Draw a line through each method's measures; name a method without any value below, leave single gaps out.
+    """Draw a line through each method's means; name a method without any value below, leave single gaps out.
 
     Points that rest on fewer than all jobs are hollow: along a line the jobs would otherwise change unseen.
     """
     findings, notes = view.findings, {why: list[str]() for why in _NOTES}
     for method, jobs in series.items():
-        heights = [findings.mean(jobs, *measure) for measure in measures]
+        heights = [findings.mean(jobs, at) for at in metrics]
         if all(height is None for height in heights):
             notes["undefined" if findings.finished(jobs) else "missing"].append(method_title(method))
             continue
         style, y = _drawn_style(view, method), np.array(heights, dtype=float)
-        few = np.array([len(findings.defined(jobs, *measure)) < len(jobs) for measure in measures])
+        few = np.array([len(findings.defined(jobs, at)) < len(jobs) for at in metrics])
         axes.plot(x, y, markevery=np.flatnonzero(~few).tolist(), zorder=3, clip_on=False, **style)
         if few.any():
             points = {**_hollow(style), "linestyle": "none", "gid": f"{method} hollow"}
@@ -231,7 +231,7 @@ def grid_pg_scatter(view: View) -> Figure:
     return _scatter(view, "GridPG and Certified GridPG", GRID_PG, LOCALISED)
 
 
-def _scatter(view: View, title: str, x: Measure, y: Measure) -> Figure:
+def _scatter(view: View, title: str, x: Axis, y: Axis) -> Figure:
     view.findings.require("grid")
     same = "both over the grids on which both are defined" if x.kind == y.kind else "over images or grids"
     stated = caption(view, view.all_series(x.kind, y.kind), note=f"Means {same}. {EXPLAINED}")
@@ -248,17 +248,17 @@ def _scatter(view: View, title: str, x: Measure, y: Measure) -> Figure:
     return sheet.figure
 
 
-def _draw_points(view: View, panel: Panel, x: Measure, y: Measure) -> None:
+def _draw_points(view: View, panel: Panel, x: Axis, y: Axis) -> None:
     """Draw each method at its means; name those without a place below, and those that rest on fewer grids."""
     findings, notes = view.findings, {why: list[str]() for why in _NOTES}
-    places = [(measure.at(view.tau, view.level), panel.series(view, measure.kind)) for measure in (x, y)]
+    places = [(axis.at(view.tau, view.level), panel.series(view, axis.kind)) for axis in (x, y)]
     for method in view.methods:
         series = [of_method[method] for _, of_method in places]
-        under, over = (findings.defined(jobs, *at) for (at, _), jobs in zip(places, series, strict=True))
+        under, over = (findings.defined(jobs, at) for (at, _), jobs in zip(places, series, strict=True))
         if x.kind == y.kind:  # means over different scenes could not be compared
             both = {job.key for job in under} & {job.key for job in over}
             under = over = [job for job in over if job.key in both]
-        across, up = (findings.mean(jobs, *at) for (at, _), jobs in zip(places, (under, over), strict=True))
+        across, up = (findings.mean(jobs, at) for (at, _), jobs in zip(places, (under, over), strict=True))
         if across is None or up is None:
             notes["undefined" if all(map(findings.finished, series)) else "missing"].append(method_title(method))
             continue

@@ -11,8 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ..certificate import CertifiedMaps
 from ..plan import Sign
-from ..study.findings import Certified, UnavailableError, View
+from ..study.findings import UnavailableError, View
 from ..study.job import Job
 from .sheet import ATTRIBUTION, FAMILIES, SOFT, Sheet, level_colours, paint_labels, paint_overlay
 from .tiles import Heading, Row, Tile, draw_tile, key_of_maps, key_of_overlays, mosaic, photo_of
@@ -45,24 +46,24 @@ def _own_series(view: View, kind: str, methods: Iterable[str]) -> list[list[Job]
     return [view.series(kind, method, view.own_layer(method)) for method in methods]
 
 
-def _photo_tile(found: Iterable[Certified | None], target: tuple[int, int] | None = None) -> Tile:
+def _photo_tile(found: Iterable[CertifiedMaps | None], target: tuple[int, int] | None = None) -> Tile:
     """Take the photograph from the first finished job: all of one scene and model have the same."""
     return Tile(next((photo_of(one.votes) for one in found if one is not None), None), target)
 
 
-def _smoothed_tile(found: Certified | None, level: float) -> Tile:
+def _smoothed_tile(found: CertifiedMaps | None, level: float) -> Tile:
     """Show the share of samples in which each pixel was in the top K % (SS)."""
     return Tile(None if found is None else found.votes.smoothed(level))
 
 
-def _overlay_tile(found: Certified | None, target: tuple[int, int] | None = None) -> Tile:
+def _overlay_tile(found: CertifiedMaps | None, target: tuple[int, int] | None = None) -> Tile:
     """Show the pixels certified in the top K %, the smallest K on top, over the photograph in grey."""
     if found is None:
         return Tile(None)
     return Tile(paint_overlay(found.overlay, level_colours(list(found.labels)), found.votes.photo), target)
 
 
-def _map_tiles(found: Certified | None, levels: list[float]) -> list[Tile]:
+def _map_tiles(found: CertifiedMaps | None, levels: list[float]) -> list[Tile]:
     """Show SS, the certified maps and the overlay of a job."""
     if found is None:
         return [Tile(None)] * (len(levels) + 2)

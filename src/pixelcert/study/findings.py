@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..basics.messages import ArgumentError
-from ..certificate import certify_or_abstain
+from ..certificate import CertifiedMaps, certify_or_abstain
 from ..methods import METHODS
-from ..plan import ABSTAIN, Plan
+from ..plan import Plan
 from ..statistics import certified_radius, fewest_samples, radius
-from ..votes import Votes
 from .inventory import Inventory
 from .job import Job, Scene
 from .settings import Settings
@@ -30,15 +29,6 @@ MetricAt = tuple[str, float | None, float | None]  # metric, τ, level
 
 class UnavailableError(ArgumentError):
     """This study cannot give a figure; the message says what it lacks."""
-
-
-@dataclass(frozen=True, eq=False)
-class Certified:
-    """One job's votes, and the maps that they certify at a τ; all pixels abstain where τ is out of reach."""
-
-    votes: Votes
-    labels: dict[float, NDArray[np.int8]]  # level → (H, W)
-    overlay: NDArray[np.float32]  # (H, W)
 
 
 class Measured:
@@ -63,25 +53,18 @@ class Measured:
         """Count the finished jobs of a series."""
         return sum(self.measures(job) is not None for job in series)
 
-    def values(
-        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> list[float | None]:
+    def values(self, series: Sequence[Job], at: MetricAt) -> list[float | None]:
         """Return a metric of the finished jobs of a series; None where it is undefined."""
-        finished, key = (self.measures(job) for job in series), (metric, tau, level)
-        return [measured[key] for measured in finished if measured and key in measured]
+        finished = (self.measures(job) for job in series)
+        return [measured[at] for measured in finished if measured and at in measured]
 
-    def defined(
-        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> list[Job]:
+    def defined(self, series: Sequence[Job], at: MetricAt) -> list[Job]:
         """Return the finished jobs of a series on which a metric is defined."""
-        key = metric, tau, level
-        return [job for job in series if (measured := self.measures(job)) and measured.get(key) is not None]
+        return [job for job in series if (measured := self.measures(job)) and measured.get(at) is not None]
 
-    def mean(
-        self, series: Sequence[Job], metric: str, tau: float | None = None, level: float | None = None
-    ) -> float | None:
+    def mean(self, series: Sequence[Job], at: MetricAt) -> float | None:
         """Return the mean of the defined values, as in the study's tables; None where there are none."""
-        return mean_and_half_width([one for one in self.values(series, metric, tau, level) if one is not None])[0]
+        return mean_and_half_width([one for one in self.values(series, at) if one is not None])[0]
 
 
 class Findings(Measured):
@@ -154,14 +137,10 @@ class Findings(Measured):
 
     # ── Maps ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def certified(self, job: Job, tau: float) -> Certified | None:
+    def certified(self, job: Job, tau: float) -> CertifiedMaps | None:
         """Return a job's certified maps; None if it is not finished."""
-        if (votes := self.study.store.load_votes(job)) is None:
-            return None
-        if (made := certify_or_abstain(votes, self.settings.criterion(tau))) is None:
-            nothing = {level: np.full(votes.size, ABSTAIN, np.int8) for level in votes.plan.levels}
-            return Certified(votes, nothing, np.zeros(votes.size, np.float32))
-        return Certified(votes, dict(made.labels), made.overlay)
+        votes = self.study.store.load_votes(job)
+        return None if votes is None else certify_or_abstain(votes, self.settings.criterion(tau))
 
     def noisy_maps(self, job: Job, count: int) -> NDArray[np.float64]:
         """Return maps of the image and of its first `count` noisy samples, the study's own: (1 + count, H, W).
@@ -252,7 +231,7 @@ class View:
         each = product(kinds, self.models, self.layers, self.methods, sigmas or (self.sigma,))
         return [self.series(kind, method, layer, model=model, sigma=s) for kind, model, layer, method, s in each]
 
-    def certified(self, job: Job) -> Certified | None:
+    def certified(self, job: Job) -> CertifiedMaps | None:
         """Return a job's certified maps at this view's τ; None if the job is not finished."""
         return self.findings.certified(job, self.tau)
 

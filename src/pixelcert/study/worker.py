@@ -35,7 +35,6 @@ from ..models import Classifier
 from ..models.variants import for_grid
 from ..noise import snap
 from ..photographs import Chosen, compose_grid, read_chosen
-from ..plan import ABSTAIN
 from ..sampling.checkpoint import sample_into
 from ..sampling.loop import explain_copies
 from ..sampling.sample import Subject
@@ -201,9 +200,7 @@ def measure(
         finite = bool(np.isfinite(clean_map).all())
         rows.append(_row("grid_pg", None, None, grid_pg(clean_map, scene.side, scene.cell) if finite else math.nan))
     for tau in settings.tau:
-        certificate = certify_or_abstain(votes, settings.criterion(tau))
-        abstain = np.full(votes.size, ABSTAIN, np.int8)
-        labels = {level: abstain if certificate is None else certificate.labels[level] for level in levels}
+        _, labels, _, certificate = certify_or_abstain(votes, settings.criterion(tau))
         rows += _share(labels, tau)
         if certificate is not None and certificate.prediction is not None:
             rows.append(_row("prediction_certified", tau, None, float(certificate.prediction.certified)))
@@ -228,11 +225,10 @@ def _row(metric: str, tau: float | None, level: float | None, value: float, *int
 
 def _share(labels: Labels, tau: float) -> Iterator[Measurement]:
     for level, own in labels.items():
-        ones, zeros, abstained = shares(own)
-        yield _row("certified", tau, level, 100 - abstained)
-        yield _row("certified_1", tau, level, ones)
-        yield _row("certified_0", tau, level, zeros)
-        yield _row("abstained", tau, level, abstained)
+        found = shares(own)
+        yield _row("certified", tau, level, 100 - found.abstained)
+        for metric, share in zip(("certified_1", "certified_0", "abstained"), found, strict=True):
+            yield _row(metric, tau, level, share)
 
 
 def _localise(labels: Labels, tau: float, scene: Scene) -> Iterator[Measurement]:
