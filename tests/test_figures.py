@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 import pixelcert as pc
-from pixelcert.figures.sheet import ABSTAINED, ZERO, level_colours, paint_overlay
+from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours, paint_overlay
 
 WHITE, GREY = (1.0, 1.0, 1.0), tuple(np.array([0xB9, 0xBC, 0xC0]) / 255)
 SEVEN = (90, 50, 25, 12.5, 10, 5, 1)

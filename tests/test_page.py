@@ -20,8 +20,8 @@ from PIL import Image
 from small_studies import small_study
 
 import pixelcert as pc
+from pixelcert.figures.palette import ABSTAINED, ZERO, level_colours
 from pixelcert.figures.registry import FIGURES
-from pixelcert.figures.sheet import ABSTAINED, ZERO, level_colours
 from pixelcert.report import write_page, write_study_page
 from pixelcert.report.contents import palette
 from pixelcert.report.page import PageServer

@@ -29,7 +29,7 @@ from small_studies import photographs, small_study
 import pixelcert as pc
 from pixelcert.commands import main
 from pixelcert.figures import FIGURES, Findings, UnavailableError, draw, save
-from pixelcert.figures.sheet import FAMILIES, level_colours, paint_labels, paint_overlay, shades
+from pixelcert.figures.palette import FAMILIES, level_colours, paint_labels, paint_overlay, shades
 from pixelcert.study.job import Job
 from pixelcert.study.tables import rows
 

@@ -1,17 +1,14 @@
-"""The store: files that are whole or absent, room on the disk, failures until success, and locks of processes."""
+"""The store: files that are whole or absent, room on the disk, failures until success, and a lock for each job."""
 
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,6 @@ from small_studies import FACTS, GRID, IMAGE, job, small_study
 
 import pixelcert as pc
 from pixelcert.basics.messages import DiskFullError
-from pixelcert.study import store as locks
 from pixelcert.study.job import Job
 from pixelcert.study.settings import Settings
 from pixelcert.study.store import Store, bytes_of_votes, load_votes
@@ -338,7 +334,7 @@ def test_two_at_the_same_job_without_locks_cost_time_and_nothing_else(tmp_path, 
     """One begins while the other is writing: it must not take that file for litter."""
     study = small_study(tmp_path)
     inventory = study.resolve()
-    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr("pixelcert.basics.locks.fcntl", None)
     fsync, others = os.fsync, []
 
     def meanwhile(handle: int) -> None:
@@ -434,68 +430,10 @@ def test_job_that_succeeds_at_the_second_try_has_not_failed(tmp_path, monkeypatc
 
 # ── Locks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-forked = multiprocessing.get_context("fork")  # begins at once, with everything imported
 
-
-def hold(path: Path, link: Connection) -> None:
-    """Try to lock `path`, say whether that went well, and hold on until told to end."""
-    with locks.lock(path) as mine:
-        link.send(mine)
-        link.recv()
-
-
-@contextmanager
-def other_process(path: Path) -> Iterator[tuple[BaseProcess, Connection, bool]]:
-    """Start a process that tries to lock `path`; yield it, the link to end it, and whether it holds the lock."""
-    ours, theirs = forked.Pipe()
-    process = forked.Process(target=hold, args=(path, theirs))
-    process.start()
-    try:
-        yield process, ours, ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
-
-def test_job_is_locked_once_among_processes_and_freed_when_its_process_ends(store):
-    path = store.folder / "claims" / JOB.key
-    with other_process(path) as (process, link, held):
-        assert held
-        with store.lock(JOB) as mine:
-            assert not mine
-        with store.lock(OTHER) as mine:
-            assert mine, "another job is free"
-        link.send("end")
-        process.join()
-        assert process.exitcode == 0
-        with store.lock(JOB) as mine:
-            assert mine
-            with other_process(path) as (_, _, held):
-                assert not held
-
-
-def test_lock_ends_with_a_process_that_is_killed(store):
-    with other_process(store.folder / "claims" / JOB.key) as (process, _, held):
-        assert held
-        process.kill()
-        process.join()
-        with store.lock(JOB) as mine:
-            assert mine
-    assert files_in(store.folder) == []
-
-
-def test_lock_excludes_others_in_the_same_process(store):
-    with store.lock(JOB) as mine, store.lock(JOB) as again:
-        assert (mine, again) == (True, False)
-    with store.lock(JOB) as mine:
-        assert mine
-
-
-def test_refused_lock_does_not_end_the_one_that_holds(store):
-    with store.lock(JOB):
-        for _ in range(2):
-            with store.lock(JOB) as mine:
-                assert not mine
+def test_lock_of_one_job_leaves_the_others_free(store):
+    with store.lock(JOB) as mine, store.lock(JOB) as again, store.lock(OTHER) as other:
+        assert (mine, again, other) == (True, False, True)
 
 
 def test_locks_leave_nothing_behind(store):
@@ -509,39 +447,6 @@ def test_lock_of_a_job_that_failed_is_free_again(store):
         raise ValueError("midway")
     with store.lock(JOB) as mine:
         assert mine
-
-
-def test_lock_on_a_file_that_its_owner_removed_meanwhile_is_shared_with_nobody(tmp_path, monkeypatch):
-    """Opened while another process held it, and locked after that one was done and removed it."""
-    path, flock = tmp_path / "job", locks.fcntl.flock
-
-    def late(handle: int, how: int) -> None:
-        path.unlink()
-        flock(handle, how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(locks.fcntl, "flock", late)
-        first = locks.lock(path)
-        mine = first.__enter__()
-    with locks.lock(path) as other:
-        assert not (mine and other)
-    first.__exit__(None, None, None)
-
-
-def test_without_locks_every_lock_is_granted(tmp_path, monkeypatch):
-    """On a file system that has none, as on Windows: the answer is the same whoever gives it."""
-
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(locks.fcntl, "flock", refuse)
-        with locks.lock(tmp_path / "job") as mine:
-            assert mine
-    monkeypatch.setattr(locks, "fcntl", None)
-    with locks.lock(tmp_path / "job") as mine, locks.lock(tmp_path / "job") as again:
-        assert mine
-        assert again
 
 
 def test_job_that_is_being_done_elsewhere_is_waited_for_after_all_others(tmp_path, monkeypatch):

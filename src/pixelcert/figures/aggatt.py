@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..metrics import EDGES, agg_att, agg_att_bins
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import Colour, paint_shades
+from .palette import Colour, paint_shades
 from .tiles import Heading, Row, Tile, mosaic
 from .titles import caption, layer_title, method_headings, method_title, model_title, radius_title
 

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from ..metrics import random_baseline
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import BASELINE, FAMILIES, INK, SOFT, Colour, Sheet, hatch, patches, ramp, shades
+from .palette import FAMILIES, INK, SOFT, Colour, ramp, shades
+from .sheet import BASELINE, Sheet, hatch, patches
 from .titles import caption, layer_title, method_title, model_title, of_model, radius_title, require_several
 
 Along = Literal["sigma", "levels"]  # R varies with σ, K are the levels

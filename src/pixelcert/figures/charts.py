@@ -17,7 +17,8 @@ from ..methods import METHODS
 from ..metrics import random_baseline
 from ..study.findings import MetricAt, UnavailableError, View
 from ..study.job import Job
-from .sheet import BASELINE, SOFT, Sheet, show_missing
+from .palette import SOFT
+from .sheet import BASELINE, Sheet, show_missing
 from .titles import caption, layer_title, method_title, model_title, of_model, require_several
 
 _LEFT, _ACROSS, _DOWN, _TOP, _BELOW = 0.5, 0.55, 0.95, 0.22, 0.72  # inches around panels

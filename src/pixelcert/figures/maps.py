@@ -15,7 +15,8 @@ from ..certificate import CertifiedMaps
 from ..plan import Sign
 from ..study.findings import UnavailableError, View
 from ..study.job import Job
-from .sheet import ATTRIBUTION, FAMILIES, SOFT, Sheet, level_colours, paint_labels, paint_overlay
+from .palette import ATTRIBUTION, FAMILIES, SOFT, level_colours, paint_labels, paint_overlay
+from .sheet import Sheet
 from .tiles import Heading, Row, Tile, draw_tile, key_of_maps, key_of_overlays, mosaic, photo_of
 from .titles import caption, layer_title, method_headings, method_title, model_title, radius_title, require_several
 

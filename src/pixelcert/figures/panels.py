@@ -19,21 +19,8 @@ from ..attacks.outcome import Outcome
 from ..certificate import Certificate
 from ..plan import ABSTAIN
 from ..statistics import rounded_down
-from .sheet import (
-    ABSTAINED,
-    INK,
-    RADIUS_MAP,
-    SOFT,
-    ZERO,
-    Colour,
-    add_legend,
-    frame,
-    level_colours,
-    paint_labels,
-    paint_overlay,
-    patches,
-    styled,
-)
+from .palette import ABSTAINED, INK, RADIUS_MAP, SOFT, ZERO, Colour, level_colours, paint_labels, paint_overlay
+from .sheet import add_legend, frame, patches, styled
 from .tiles import Heading, Row, Tile, key_of_overlays, mosaic, photo_of
 
 _COLUMNS = 4

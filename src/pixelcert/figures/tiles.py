@@ -15,7 +15,8 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from ..votes import Votes
-from .sheet import ABSTAINED, SOFT, TARGET, ZERO, Colour, Sheet, frame, level_colours, show_missing
+from .palette import ABSTAINED, SOFT, TARGET, ZERO, Colour, level_colours
+from .sheet import Sheet, frame, show_missing
 
 _GAP, _GROUP_GAP, _LETTER = 0.05, 0.16, 0.068  # inches; a letter is one of a bold heading
 _TITLE, _GROUP_TITLE = 0.17, 0.21  # heights of the headings of columns and of their groups

@@ -11,7 +11,7 @@ from ..study.findings import Findings as Findings
 from ..study.findings import UnavailableError as UnavailableError
 from ..study.findings import View
 from ..study.job import Job
-from .sheet import FAMILIES
+from .palette import FAMILIES
 from .tiles import Heading
 
 MODEL_TITLES = {

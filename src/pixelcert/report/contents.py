@@ -22,7 +22,7 @@ from .. import statistics
 from ..basics.files import sha256
 from ..basics.messages import ArgumentError
 from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
-from ..figures.sheet import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
+from ..figures.palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
 from ..plan import Criterion
 from ..votes import Votes
 from .entries import Chunks, choices_of, facts_of

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..certificate import Certificate
-from ..figures.sheet import level_colours, paint_labels
+from ..figures.palette import level_colours, paint_labels
 from ..votes import Votes
 
 _SHOWN = 160  # pixels, the height of the row

@@ -1,33 +1,26 @@
-"""Store: the files in which jobs leave their answers, and locks that say who is doing a job now.
+"""Store: the files in which jobs leave their answers, and a lock for each job, held by the process that does it.
 
-A lock is the operating system's advisory lock on a small file. It ends with its process, however that ends: no stale
-locks, no clocks, no database. Network file systems carry such locks between machines (NFS does; Lustre when mounted
-with `flock`). Without locks, two processes may do the same job at once. That only wastes time, because files are
+Where a file system has no locks, two processes may do the same job at once. That only wastes time, because files are
 replaced whole, and both hold the same answer.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ..basics.files import disk_full, read_sealed, sha256, write_sealed
+from ..basics.locks import lock
 from ..basics.messages import ArgumentError, Progress, VotesFileError
 from ..sampling.checkpoint import Place
 from ..votes import Votes
 from .job import Job
 from .settings import Settings
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 MEASURES, MEASURES_VERSION = "pixelcert measures", 2
 FAILURE, FAILURE_VERSION = "pixelcert failure", 1
@@ -149,39 +142,6 @@ def load_votes(file: Path) -> Votes | None:
         return Votes.load(file) if file.exists() else None
     except VotesFileError:
         return None
-
-
-@contextmanager
-def lock(path: Path) -> Iterator[bool]:
-    """Yield True if this process holds the lock at `path` inside the block, False if another one does."""
-    if fcntl is None:
-        yield True
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        except OSError:  # a file system without locks
-            yield True
-            return
-        if not _is_there(path, handle):  # its owner removed it after we opened it, and others may lock a new one
-            yield False
-            return
-        yield True
-        path.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
-
-
-def _is_there(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _digest_of_test(settings: Settings) -> str:
