@@ -15,6 +15,7 @@ from command_line import no_sampling as no_sampling
 from command_line import pixelcert as pixelcert
 from command_line import quick_pictures as quick_pictures
 from hypothesis import HealthCheck, settings
+from thoroughness import LONG, examples
 
 import pixelcert as pc
 
@@ -23,9 +24,10 @@ torch.set_num_threads(1)  # on a busy machine, threads that wait for each other 
 for name in ("COLUMNS", "FORCE_COLOR", "GITHUB_ACTIONS", "LINES", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE"):
     os.environ.pop(name, None)  # by which a terminal, or who stands in for one, decides what commands print
 
-# Neither the clock nor chance decides; --hypothesis-profile=default looks for examples that nobody has tried.
-settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("repeatable")
+# The clock does not decide, and chance only in `make test-long`, which looks for examples that nobody has tried.
+asked = {"deadline": None, "max_examples": examples(100), "derandomize": not LONG}
+settings.register_profile("pixelcert", suppress_health_check=[HealthCheck.too_slow], **asked)
+settings.load_profile("pixelcert")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,6 @@
-"""Studies that tests kill: small enough to end soon, long enough to be hit. PIXELCERT_LONG=1 makes them longer."""
+"""Studies that tests kill: small enough to end soon, long enough to be hit; `make test-long` has larger ones."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -11,10 +10,10 @@ import numpy as np
 import torch
 from PIL import Image
 from small_studies import tiny
+from thoroughness import LONG
 
 import pixelcert as pc
 
-LONG = os.environ.get("PIXELCERT_LONG") == "1"  # `make test-long`
 KILLS = 20 if LONG else 5
 SIGMAS, IMAGES, GRIDS = ([0.1, 0.2], 3, 2) if LONG else ([0.1], 2, 1)
 JOBS = 3 * 2 * len(SIGMAS) * (IMAGES + GRIDS)  # methods × layers × sigma × scenes

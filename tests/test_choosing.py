@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from small_photographs import PALETTE, ColourNet, colour_model, photo, refused
+from thoroughness import examples
 from torch import Tensor, nn
 
 import pixelcert as pc
@@ -99,7 +100,7 @@ def everything(colours: Path) -> list[str]:
     return files(choose(find_photographs(colours), colours))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(images=st.integers(0, 30), grids=st.integers(1, 12), m=st.integers(1, 3))
 def test_images_and_grids_do_not_depend_on_each_other(
     colours: Path, everything: list[str], images: int, grids: int, m: int

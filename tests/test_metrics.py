@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from thoroughness import examples
 from torch import nn
 
 import pixelcert as pc
@@ -99,7 +100,7 @@ def test_grid_pg_is_undefined_without_positive_attributions():
         assert math.isnan(pc.grid_pg(np.zeros((2, 2)), 2, 3))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(grids(st.floats(-10, 10), np.float64))
 def test_grid_pg_is_the_papers_equation(grid):
     attribution, m = grid
@@ -258,7 +259,7 @@ levels_of_labels = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(levels_of_labels, st.randoms())
 def test_deletion_masks_only_grow_with_the_level(stack, random):
     labels = dict(zip((5, 10, 25, 50), stack, strict=False))
@@ -487,7 +488,7 @@ edge_lists = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(score_lists, edge_lists)
 def test_bins_part_all_grids_by_rank(scores, edges):
     bins = pc.agg_att_bins(scores, edges)
@@ -516,7 +517,7 @@ def test_agg_att_is_the_mean_map_of_each_bin():
     assert np.isnan(means[[1, 4, 5]]).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30, unique=True), st.integers(0, 2**32 - 1))
 def test_agg_att_does_not_depend_on_the_order_of_the_grids(scores, seed):
     random = np.random.default_rng(seed)

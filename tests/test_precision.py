@@ -84,7 +84,7 @@ def gpu(monkeypatch, torch_flags) -> Callable[[tuple[int, int]], None]:
 
 
 def settled(given: Any, device: torch.device, asked: Tuning, passes: float = 0) -> Tuning:
-    return settle(as_explainer(given), asked, device, IMAGE.numel(), passes)
+    return settle(as_explainer(given), asked, device, IMAGE.numel(), passes).tuning
 
 
 # ── Precision ─────────────────────────────────────────────────────────────────────────────────────────────────────

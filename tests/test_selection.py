@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_photographs import PALETTE, colour_model, photo, refused, write
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert.photographs import (
@@ -54,7 +55,7 @@ def test_grid_of_the_wrong_images_is_refused() -> None:
         compose_grid([torch.zeros(4, 4)], 1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(1, 6), st.integers(1, 2))
 def test_seats_give_each_grid_distinct_classes_and_no_photograph_twice(targets: list[int], grids: int, m: int) -> None:
     seats = Seats(grids, m)
@@ -74,7 +75,7 @@ def test_seats_give_each_grid_distinct_classes_and_no_photograph_twice(targets: 
             assert len({targets[photograph] for photograph in cells}) == len(cells) == m * m
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 5), st.integers(1, 2))
 def test_more_grids_and_more_photographs_leave_the_first_grids_alone(targets: list[int], grids: int, m: int) -> None:
     few, many = Seats(grids, m), Seats(grids + 3, m)
@@ -185,7 +186,7 @@ def test_odd_file_names_survive(tmp_path: Path) -> None:
     assert Selection.load(selection.save(tmp_path / "a.json")) == selection
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_any_change_to_the_contents_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     chosen = Chosen("a.png", "ab" * 32, 3, labelled=True, confidences={"net": 0.995})

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert import statistics
@@ -81,7 +82,7 @@ def test_tail_is_accurate_far_out():
     st.integers(5, 80), st.sampled_from(["0.5", "0.6", "0.75"]), st.integers(1, 50), st.integers(0, 50),
     st.sampled_from(["0.001", "0.05"]),
 )  # fmt: skip
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_threshold_is_the_smallest_that_will_do(n, tau, ways, flips, alpha):
     assert threshold(n, float(tau), float(alpha), ways, flips) == exact_threshold(n, tau, Fraction(alpha), ways, flips)
 
@@ -100,7 +101,7 @@ def slow_holm(votes, n, tau, alpha):
 
 
 @given(st.lists(st.integers(20, 40), min_size=1, max_size=30), st.sampled_from(["0.5", "0.6", "0.75"]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_step_down_certifies_what_holm_does(votes, tau):
     k = step_down(np.array(votes), 40, float(tau), 0.05)
     certified = 0 if k is None else sum(count >= k for count in votes)

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_studies import CLASSES, FACTS, GRID, IMAGE, PHOTOS, SIZE, job, photographs, small_study, vit
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert.image import resize_image
@@ -213,7 +214,7 @@ def test_keys_are_equal_exactly_if_the_plans_are(one, other):
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers() | st.floats() | st.booleans() | st.text(max_size=3)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_key_does_not_depend_on_the_order_of_the_parameters(params):
     assert job(params=params).key == job(params=dict(reversed(params.items()))).key
 

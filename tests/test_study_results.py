@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_studies import job as make_job
 from small_studies import small_study, write_study
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert.study.settings import Settings
@@ -311,7 +312,7 @@ def test_mean_of_one_value_has_no_interval_and_of_none_no_mean():
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30), st.floats(0.5, 0.999))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_half_width_is_students(values, confidence):
     mean, half = mean_and_half_width(values, confidence)
     quantile = scipy.stats.t.ppf((1 + confidence) / 2, len(values) - 1)
@@ -323,7 +324,7 @@ numbers = st.none() | st.floats(0, 100)
 
 
 @given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=12), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_means_do_not_depend_on_the_order_of_the_images(triples, shuffle: random.Random):
     def table_of(order: list[Any]) -> list[dict[str, Any]]:
         means = Means()

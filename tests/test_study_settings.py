@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_studies import toml
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert import statistics
@@ -316,7 +317,7 @@ def test_deletion_is_measured_at_the_tau_asked_for_else_the_papers_else_the_firs
     preset=st.sampled_from(["default", "reference"]),
     correction=st.sampled_from([None, "holm", "bonferroni", "joint"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_fewest_samples_are_the_fewest_that_can_certify_a_pixel(n, tau, alpha, side, preset, correction):
     study = Settings(models="resnet18", alpha=alpha, correction=correction, tau=tau, presets=preset, n=n)
     (plan,) = study.plans().values()

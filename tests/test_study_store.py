@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_studies import FACTS, GRID, IMAGE, job, small_study
+from thoroughness import examples
 
 import pixelcert as pc
 from pixelcert.basics.messages import DiskFullError
@@ -168,7 +169,7 @@ def test_file_that_was_cut_short_is_found(store, finish, kind, length):
 
 
 @pytest.mark.parametrize("kind", ["votes_file", "measures_file"])
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_flipped_bit_is_found_or_means_the_same(tmp_path_factory, make_votes, kind, place, bit):
     """It means the same in an exponent, 1e-07 or 1E-07, and in the hexadecimal digits of a letter."""
