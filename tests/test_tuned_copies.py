@@ -195,8 +195,7 @@ class Rounded(nn.Module):
 
 
 def test_fused_networks_keep_their_local_parts(monkeypatch):
-    for module in ("splitting", "cropping"):
-        monkeypatch.setattr(f"pixelcert.models.{module}.fuse", lambda part: (Rounded(part), ""))
+    monkeypatch.setattr("pixelcert.models.folding.fuse", lambda part: (Rounded(part), ""))
     model = NETWORKS["resnet"]()
     plain, fused = tuned(model), tuned(model, fused=True)
     assert_close(fused(IMAGES), plain(IMAGES))
@@ -668,7 +667,7 @@ def test_auto_leaves_it_in_float32(monkeypatch):
     gpu = torch.device("cuda")
     for network, precision in ((Constant, "float32"), (HeadFirst, "bfloat16")):
         explainer = pc.method("grad", classifier(network, 32))
-        assert settle(explainer, Tuning(1, compile=False), gpu, 3 * 32 * 32).precision == precision
+        assert settle(explainer, Tuning(1, compile=False), gpu, 3 * 32 * 32).tuning.precision == precision
 
 
 def test_only_the_layer_that_makes_the_logits_is_kept():

@@ -221,7 +221,12 @@ def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Expla
     if logits is not None:
         check_logits(logits, len(images), "the explainer")
     maps = maps.detach() if maps.dtype == torch.float64 else maps.detach().float()
-    return Explanation(upsample(sum_channels(maps) if maps.ndim == 4 else maps, images), logits)
+    return Explanation(at_full_size(maps, images), logits)
+
+
+def at_full_size(maps: Tensor, images: Tensor) -> Tensor:
+    """Return maps as an explainer gives them, at the images' size (B, H, W); channels are summed."""
+    return upsample(sum_channels(maps) if maps.ndim == 4 else maps, images)
 
 
 def sum_channels(values: Tensor) -> Tensor:

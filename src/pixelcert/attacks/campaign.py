@@ -17,10 +17,10 @@ from .. import statistics
 from ..basics.messages import ArgumentError, Progress
 from ..certificate import Certificate, certify_votes
 from ..explainer import Explainer, Explains, Precision, Tuning, as_explainer, describe
-from ..image import check_image, image_hash
+from ..image import image_hash
 from ..noise import snap
 from ..plan import ABSTAIN, ALPHA, TAU, Correction, Criterion
-from ..sampling.sample import Subject, sample_each
+from ..sampling.sample import Subject, on_lattice, sample_each
 from ..votes import Votes
 from .aim import Aim
 from .descent import Ball, Choice, Descent, Effort
@@ -116,15 +116,14 @@ def _check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
 
 def _check_same(votes: Votes, explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
     """Return `image` on the lattice and the explainer's device; refuse another image or explainer than the votes'."""
-    checked = check_image(image, explainer.model.channels)
-    source, clean = votes.provenance, snap(checked.cpu())
+    source, (clean, device) = votes.provenance, on_lattice(image, explainer)
     now = replace(source, **describe(explainer), image=image_hash(clean))  # on any machine
     if changed := source.differences(now):
         raise ArgumentError(
             f"these votes are about something else: {'; '.join(changed)}. Give the model, weights, method and image "
             f"that they were sampled with."
         )
-    return clean.to(explainer.model.device or checked.device)
+    return clean.to(device)
 
 
 # ── The attacks ───────────────────────────────────────────────────────────────────────────────────────────────────────

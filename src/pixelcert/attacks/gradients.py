@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..explainer import Explainer, Surrogate, explain, upsample
+from ..explainer import Explainer, Surrogate, at_full_size, explain, upsample
 from ..methods import Method
 from ..methods.base import Formula
 from ..models.splitting import feature_maps
@@ -55,8 +55,7 @@ def surrogate_of(explainer: Explainer, image: Tensor, target: int) -> Surrogate 
 
 def _own_maps(explainer: Explainer, target: int, images: Tensor) -> Tensor:
     """Return the explainer's maps as they are."""
-    maps = explainer(images, torch.full((len(images),), target, device=images.device))
-    return upsample(maps.sum(dim=1) if maps.ndim == 4 else maps, images)
+    return at_full_size(explainer(images, torch.full((len(images),), target, device=images.device)), images)
 
 
 def _has_slope(maps: Surrogate, image: Tensor) -> bool:
@@ -80,8 +79,7 @@ def _maps_by_formula(method: Method, formula: Formula, target: int, images: Tens
 def _slopes(method: Method, target: int, features: Tensor) -> Tensor:
     """Return ∂ logit / ∂ A, in the graph; a constant before a linear head."""
     if linear := method.linear_head:
-        weights = linear.weight[target] / features[0, 0].numel()
-        return weights[None, :, None, None].expand_as(features)
+        return linear.slope(features, target).expand_as(features)
     head, total = method.model.split(method.layer).head, torch.zeros_like(features)
     # The fused kernels of attention have no second derivative.
     with smooth_relus(guided=method.guided), sdpa_kernel(SDPBackend.MATH):

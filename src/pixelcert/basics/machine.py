@@ -39,13 +39,21 @@ def check_device(device: str | None) -> None:
     try:
         torch.zeros(1, device=device or None).item()
     except Exception as error:  # torch raises anything for devices that it knows by name alone
-        reason = str(error).partition("\n")[0]
-        raise ArgumentError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
+        raise ArgumentError(why_unusable(device, error)) from error
+
+
+def why_unusable(device: object, error: Exception) -> str:
+    """Say that a device raised this error."""
+    return f"device={device} cannot be used ({str(error).partition(chr(10))[0]}): leave it out, or use cpu."
+
+
+def why_not_triton(device: torch.device) -> str:
+    """Return why our own GPU kernels cannot be built; "" if they can. Without them torch gives the same, slower."""
+    return missing_for_compiling(device) if device.type == "cuda" else "not an NVIDIA GPU"
 
 
 def can_run_triton(device: torch.device) -> bool:
-    """Return True if our own GPU kernels can be built; without them torch's functions give the same, slower."""
-    return device.type == "cuda" and not missing_for_compiling(device)
+    return not why_not_triton(device)
 
 
 @cache

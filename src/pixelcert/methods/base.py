@@ -71,7 +71,7 @@ class Method(Explainer):
         """Return the same method on a copy of its model made for speed; see `pixelcert.models.variants`."""
         dtype, compiled = torch.bfloat16 if tuning.precision == "bfloat16" else None, tuning.compile is True
         fused = not self._why_not_fused(compiled)
-        model = tuned(self.model, dtype, layer=self.layer, compiled=compiled, fused=fused)
+        model = tuned(self.model, dtype, layer=self.place, compiled=compiled, fused=fused)
         return model.recall(self, lambda: replace(self, model=model))
 
     @property
@@ -93,12 +93,18 @@ class Method(Explainer):
 
     @property
     def surgery(self) -> dict[str, str]:
-        """The steps of surgery on the network so far, or why they were not done."""
+        """The steps of surgery on the network, done or with the reason why not."""
+        self.find_shortcuts()
         steps = self.model.surgery(self.place).items()
         done = {name: str(step) for name, step in steps if name not in self.untried}
         if self.model.is_copy and not self.model.fused:
             done["fused"] = f"no ({self._why_not_fused(self.model.compiled)})"
         return done
+
+    def find_shortcuts(self) -> None:
+        """Look for what spares passes of the network, so that its steps are on record before the first image."""
+        if "head" not in self.untried:
+            _ = self.linear_head
 
     def _why_not_fused(self, compiled: bool) -> str:
         if compiled:

@@ -23,7 +23,7 @@ def explain_by(formula: Formula, method: Method, images: Tensor, targets: Tensor
         features = body(images)
     if linear := method.linear_head:
         logits = linear.logits(features)
-        gradient = (linear.weight[targets] / features[0, 0].numel())[:, :, None, None].expand_as(features)
+        gradient = linear.slope(features, targets).expand_as(features)
     else:
         with torch.enable_grad():
             logits = head(features.requires_grad_())

@@ -60,13 +60,18 @@ class Occlusion(Method):
     def covers(self, side: int) -> tuple[int, int]:
         return min(side, self._window()), self._stride()
 
+    def find_shortcuts(self) -> None:
+        super().find_shortcuts()
+        if not self.linear_head:
+            local_parts(self.model, self.layer)
+
     @property
     def surgery(self) -> dict[str, str]:
         return {**super().surgery, **self._uncropped}
 
     @cached_property
     def _uncropped(self) -> dict[str, str]:
-        """Sizes of maps at which no crop is worth it, as steps of surgery."""
+        """The size of the maps last explained, and why no crop was run there, as a step of surgery."""
         return {}
 
     @torch.no_grad()
@@ -76,9 +81,10 @@ class Occlusion(Method):
         rows, columns = self._spans(height), self._spans(width)
         down, across = _held(rows, height, maps.device), _held(columns, width, maps.device)
         local = None if self.linear_head else local_parts(self.model, self.layer)
-        stages = _stages(local, features, rows, columns) if local else []
-        if local and local.parts and not stages:
-            self._uncropped[f"crops at {height} × {width}"] = "no (they would hold most of the map)"
+        stages, why = _stages(local, features, rows, columns) if local and local.parts else ([], "")
+        self._uncropped.clear()
+        if why:
+            self._uncropped[f"crops at {height} × {width}"] = f"no ({why})"
         hidden = hidden_logits(self, features, down, across, stages)
         scores = torch.cat([target_logits(some, targets) for some in hidden], dim=1)
         falls = widen(target_logits(logits, targets)[:, None] - scores).view(-1, len(rows), len(columns))
@@ -194,30 +200,32 @@ class _Stage(NamedTuple):
         return answer.unflatten(0, inputs.shape[:2]).movedim(2, -1)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> list[_Stage]:
-    """Return stages for the local parts that are worth it and one for the rest; [] if none is worth it."""
+def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> tuple[list[_Stage], str]:
+    """Return stages for the local parts that are worth it and one for the rest; none and the reason if none is."""
     stages: list[_Stage] = []
-    device, change = features.device, None
+    device, change, why = features.device, None, "its features are no maps"
     layout = torch.contiguous_format if features.is_contiguous() else torch.channels_last
     for part in local.parts if features.ndim == 4 else ():
         height, width = features.shape[2:]
         answer = part.run(features.clone())  # it may work in place
         if (height, width) != tuple(part.reach.stride * side for side in answer.shape[2:]):
-            break  # crops would not meet the same places
+            why = "the stride does not divide the map, so crops would not meet the same places"
+            break
         (down, rows), (across, columns) = _along(part.reach, height, rows), _along(part.reach, width, columns)
         crop, changed = _Squares.of(down, across, device), _Squares.of(rows, columns, device)
         if crop.down.shape[1] * crop.across.shape[1] > _SMALL * height * width:
+            why = "they would hold most of the map"
             break
         incoming = (change or crop).seen_from(crop)
         outgoing = changed.seen_from(crop, part.reach.stride)
         stages.append(_Stage(part.run, layout, features.movedim(1, -1), crop, incoming, outgoing))
         features, change = answer, changed
     if change:
-        height, width = features.shape[2:]
+        why, (height, width) = "", features.shape[2:]
         whole = _Squares.of([(0, height - 1)] * len(rows), [(0, width - 1)] * len(columns), device)
         rest = LocalParts(local.parts[len(stages) :], local.rest)
         stages.append(_Stage(rest.run, layout, features.movedim(1, -1), whole, change, whole))
-    return stages
+    return stages, why
 
 
 def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.files import sha256
+from ..basics.machine import out_of_memory, why_unusable
 from ..basics.messages import ArgumentError, ModelError, check_target, naming
 from ..image import check_image
 from .inspection import Memory, Step, Surgery, any_image, in_words, logits_of, structure, try_out
@@ -86,8 +87,9 @@ class Classifier:
         try:
             self.net.to(device)
         except (RuntimeError, AssertionError) as error:  # a CPU build of torch asserts that CUDA is there
-            reason = str(error).partition("\n")[0]
-            raise ModelError(f"device={device} cannot be used ({reason}): leave it out, or use cpu.") from error
+            if out_of_memory(error):
+                raise
+            raise ModelError(why_unusable(device, error)) from error
         self._mean, self._std = self._mean.to(device), self._std.to(device)
         self._memory.clear()  # it may hold constants on the old device
         return self

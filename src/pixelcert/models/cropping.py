@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from .folding import ADDITIONS, RELUS, fuse, is_unchanged
+from .folding import ADDITIONS, RELUS, Fusing, is_unchanged
 from .inspection import Tolerance, any_image, in_words, why_unlike
 from .splitting import Split, plain_split, traced_halves
 from .tracing import cut_at, trace
@@ -86,9 +86,10 @@ def _find(model: Classifier, layer: str) -> LocalParts:
         return found.each(torch.compile)
     if not model.fused:
         return found
-    fused, features = found.each(lambda part: fuse(part)[0]), model.split(layer).features
+    features, change = model.split(layer).features, Fusing()
+    fused = found.each(change)
     one, other = Split(features, found.run), Split(features, fused.run)
-    why = why_unlike(one.run, other.run, any_image(model), Tolerance.ROUNDED)
+    why = change.why_not or why_unlike(one.run, other.run, any_image(model), Tolerance.ROUNDED)
     model.surgery(layer).note("fused crops", "no" if why else "yes", why)
     return found if why else fused
 

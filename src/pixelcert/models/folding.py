@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..basics.messages import PixelcertWarning
-from .inspection import in_words
+from .inspection import Step, in_words
 from .tracing import trace
 
 
@@ -44,8 +44,8 @@ def fold_batch_norms(network: Callable[[Tensor], Tensor], inputs: Tensor) -> tup
     return Folding(convolutions, frozenset(norm.running_mean.data_ptr() for _, norm in pairs)), answer
 
 
-def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> tuple[int, int]:
-    """Fold pairs of plain modules of `net` in place, as it runs on `inputs`; return how many of how many batch norms.
+def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> Step:
+    """Fold pairs of plain modules of `net` in place, as it runs on `inputs`; say how many, and why not the others.
 
     The output of the module `layer` stays the same: no batch norm behind it is folded into a convolution inside it.
     """
@@ -55,17 +55,24 @@ def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> tuple[int, 
         for name, module in net.named_modules()
         if isinstance(module, nn.Conv2d) or type(module) is nn.BatchNorm2d
     }
-    record, folded = _record(net, inputs)[0], 0
-    for convolution, norm in record.pairs():
+    record = _record(net, inputs)[0]
+    pairs, folded, parted = record.pairs(), 0, 0
+    for convolution, norm in pairs:
         first, second = names.get(id(convolution.weight)), names.get(id(norm.running_mean))
-        if first is None or second is None or (_inside(first, layer) and not _inside(second, layer)):
+        if first is None or second is None:
+            continue
+        if _inside(first, layer) and not _inside(second, layer):
+            parted += 1
             continue
         weight, bias = _fold(convolution, norm)
         module: Any = net.get_submodule(first)
         module.weight, module.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
         net.set_submodule(second, nn.Identity())
         folded += 1
-    return folded, len(record.batch_norms)
+    alone = len(record.batch_norms) - folded - parted
+    reasons = {"do not follow a plain convolution of their own": alone, f"lie behind {layer}": parted}
+    why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+    return Step("folded", f"{folded} of {len(record.batch_norms)}", why)
 
 
 def _inside(name: str, layer: str) -> bool:
@@ -199,6 +206,25 @@ def fuse(net: nn.Module) -> tuple[nn.Module, str]:
             traced.graph.erase_node(node)
     traced.recompile()
     return (traced, "") if found else (net, "no convolution feeds only a ReLU")
+
+
+class Fusing:
+    """The change of a network's parts by `fuse`, with the reasons where it changed nothing."""
+
+    def __init__(self) -> None:
+        self._reasons: list[str] = []  # of each part; "" where something was fused
+
+    def __call__(self, part: nn.Module) -> nn.Module:
+        fused, why = fuse(part)
+        self._reasons.append(why)
+        return fused
+
+    @property
+    def why_not(self) -> str:
+        """The reason why no part was fused; "" if one was."""
+        if not self._reasons:
+            return "the network is split by hooks"
+        return self._reasons[-1] if all(self._reasons) else ""
 
 
 def _chain(relu: fx.Node, net: fx.GraphModule) -> tuple[nn.Conv2d, tuple[Any, ...], list[fx.Node]] | None:

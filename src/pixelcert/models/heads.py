@@ -42,6 +42,10 @@ class LinearHead:
         """Return the logits (B, classes) of features (B, C, h, w)."""
         return F.linear(features.mean(dim=(2, 3), dtype=self.weight.dtype), self.weight, self.layer.bias)
 
+    def slope(self, features: Tensor, targets: Tensor | int) -> Tensor:
+        """Return the slope of each target's logit at every position, by channel: (…, C, 1, 1)."""
+        return (self.weight[targets] / features[0, 0].numel())[..., None, None]
+
     def evidence(self, features: Tensor) -> Tensor:
         """Return each position's part in every logit (B, classes, h, w); with the bias they sum to the logit."""
         return torch.einsum("kc,bchw->bkhw", self.weight, features.to(self.weight)) / features[0, 0].numel()
@@ -95,14 +99,10 @@ def _plain_layers(head: fx.GraphModule) -> list[nn.Linear]:
     return [module for module in modules if isinstance(module, nn.Linear)] if plain else []
 
 
-def fixed_pool(net: nn.Module) -> str | None:
-    """Return the name of the module that pools features of any size to several positions, if exactly one does."""
-    names = [
-        name
-        for name, module in net.named_modules()
-        if isinstance(module, nn.AdaptiveAvgPool2d) and max(_pooled_size(module)) > 1
-    ]
-    return names[0] if len(names) == 1 else None
+def fixed_pools(net: nn.Module) -> list[str]:
+    """Return the names of the modules that pool features of any size to several positions."""
+    pools = [(name, module) for name, module in net.named_modules() if isinstance(module, nn.AdaptiveAvgPool2d)]
+    return [name for name, pool in pools if max(_pooled_size(pool)) > 1]
 
 
 def slide_head(net: nn.Module, pool: str, inputs: Tensor) -> fx.GraphModule | str:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ..basics.machine import check_device
+from ..basics.machine import check_device, out_of_memory
 from ..basics.messages import ArgumentError, ModelError
 from .classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
 
@@ -165,6 +165,8 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises anything for a file that is no checkpoint
+        if out_of_memory(error):
+            raise
         raise ModelError(
             f"weights={path} cannot be read as a plain state dict ({type(error).__name__}): pickled objects are never "
             f"loaded, because that runs code. Save it with torch.save(net.state_dict(), path) or safetensors."

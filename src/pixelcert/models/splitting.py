@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..basics.messages import ModelError, PixelcertWarning
-from .folding import fuse
+from .folding import Fusing
 from .inspection import Tolerance, agree, any_image, in_words, logits_of, own_answer, try_out, why_unlike
 from .tracing import split_at
 
@@ -37,20 +37,9 @@ def find_split(model: Classifier, layer: str) -> Split:
         return Split(*map(_compiled, plain))
     if not model.fused:
         return plain
-    reasons: list[str] = []
-
-    def change(part: nn.Module) -> nn.Module:
-        fused, why = fuse(part)
-        reasons.append(why)
-        return fused
-
+    change = Fusing()
     split = plain_split(model, layer, change)
-    if not reasons:
-        why = "the network is split by hooks"
-    elif all(reasons):
-        why = reasons[-1]
-    else:
-        why = why_unlike(plain.run, split.run, any_image(model), Tolerance.ROUNDED)
+    why = change.why_not or why_unlike(plain.run, split.run, any_image(model), Tolerance.ROUNDED)
     model.surgery(layer).note("fused", "no" if why else "yes", why)
     return plain if why else split
 

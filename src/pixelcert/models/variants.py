@@ -17,7 +17,7 @@ from ..basics.machine import out_of_memory, tf32
 from ..basics.messages import ModelError, PixelcertWarning, check_whole
 from .classifier import Classifier
 from .folding import fold_modules
-from .heads import fixed_pool, slide_head
+from .heads import fixed_pools, slide_head
 from .inspection import Step, Tolerance, any_image, in_words, own_answer, try_out, why_unlike
 
 # ── Copies tuned for speed ────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +114,7 @@ def _fold(net: nn.Module, original: nn.Module, inputs: Tensor, layer: str, steps
         if getattr(module, "inplace", False) is True:
             setattr(module, "inplace", False)  # noqa: B010 — a module's attributes have no types
     try:
-        count, norms = fold_modules(net, inputs.clone(), layer)
+        folded = fold_modules(net, inputs.clone(), layer)
         why = why_unlike(original, net, inputs, Tolerance.REORDERED)
     except Exception as error:  # the network's own code may raise anything
         if out_of_memory(error):
@@ -123,17 +123,16 @@ def _fold(net: nn.Module, original: nn.Module, inputs: Tensor, layer: str, steps
     if why:
         steps.append(Step("folded", "no", why))
         return copy.deepcopy(original).requires_grad_(False)
-    left = "" if count == norms else f"{norms - count} do not follow a plain convolution of their own"
-    steps.append(Step("folded", f"{count} of {norms}", left))
+    steps.append(folded)
     return net
 
 
 def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor, steps: list[Step]) -> None:
     """Convert all of `net` to `dtype` in place, except for the linear layer that makes the logits."""
     last = _last_linear(net, inputs)
-    if last is None:
+    if not isinstance(last, nn.Linear):
         net.to(dtype)
-        steps.append(Step("logits", str(dtype).removeprefix("torch."), "no linear layer alone makes them"))
+        steps.append(Step("logits", str(dtype).removeprefix("torch."), last))
         return
     kept, own = copy.deepcopy(last), last.weight.dtype
     net.to(dtype)
@@ -142,8 +141,8 @@ def _convert(net: nn.Module, dtype: torch.dtype, inputs: Tensor, steps: list[Ste
     steps.append(Step("logits", str(own).removeprefix("torch.")))
 
 
-def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
-    """Return the linear layer whose only answer is the network's own."""
+def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | str:
+    """Return the linear layer whose only answer is the network's own, or why there is none."""
     answers: list[tuple[nn.Linear, Tensor]] = []  # kept, so that their memory is not used again
 
     def remember(module: Any, given: Any, answer: Any) -> None:
@@ -154,10 +153,10 @@ def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | None:
     for hook in hooks:
         hook.remove()
     if isinstance(logits, Exception):
-        return None
+        return f"untried: {in_words(logits)}"
     called = [module for module, _ in answers]
     makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
-    return next((module for module in makers if called.count(module) == 1), None)
+    return next((module for module in makers if called.count(module) == 1), "no linear layer alone makes them")
 
 
 def _choose_layout(model: Classifier, net: nn.Module, inputs: Tensor, steps: list[Step]) -> torch.memory_format:
@@ -205,8 +204,7 @@ def _find(model: Classifier, size: int) -> Classifier:
         ) from error
     if size == model.size:
         return model
-    sliding = _slide(model, size) if size > model.size else None
-    larger = sliding or _resized(model, size, Step("grid", "same network"))
+    larger = _slide(model, size) if size > model.size else _resized(model, size, Step("grid", "same network"))
     if isinstance(error := try_out(larger, any_image(larger)), Exception):
         return _resized(model, model.size, Step("grid", "resized", in_words(error)))
     return larger
@@ -217,20 +215,20 @@ def _resized(model: Classifier, size: int, step: Step) -> Classifier:
     return Classifier(model.net, **{**model.settings(), "size": size, "steps": (step,)})
 
 
-def _slide(model: Classifier, size: int) -> Classifier | None:
-    """Return the model with its head sliding; None if its head has no fixed size, with a warning if it cannot slide."""
-    pool = fixed_pool(model.net)
-    if pool is None:
-        return None
-    net = slide_head(model.net, pool, model.normalise(any_image(model)))
+def _slide(model: Classifier, size: int) -> Classifier:
+    """Return the model with its head sliding; the same network if no head has a fixed size, or it cannot slide."""
+    if not (pools := fixed_pools(model.net)):
+        return _resized(model, size, Step("grid", "same network"))
+    own = model.normalise(any_image(model))
+    net = slide_head(model.net, pools[0], own) if len(pools) == 1 else "it has several such heads"
     if isinstance(net, str):
         warnings.warn(
-            f"{model.name} has a head of a fixed size behind {pool!r} that cannot slide ({net}): features of larger "
-            f"images are pooled to that size.",
+            f"{model.name} has a head of a fixed size behind {' and '.join(map(repr, pools))} that cannot slide "
+            f"({net}): features of larger images are pooled to that size.",
             PixelcertWarning,
             stacklevel=7,
         )
-        return None
+        return _resized(model, size, Step("grid", "same network", f"the head cannot slide: {net}"))
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
     changes = {"name": f"{model.name}, sliding head", "size": size, "steps": (Step("grid", "sliding head"),)}
     return Classifier(net, **{**model.settings(), **changes})

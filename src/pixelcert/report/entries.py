@@ -76,7 +76,7 @@ def choices_of(votes: Votes) -> dict[str, str]:
     """Return facts that tell these votes from others, the most telling first."""
     plan, source = votes.plan, votes.provenance
     return {
-        "Image": source.image_name or "image",
+        "Image": source.image_title,
         "Model": source.model or "not named",
         "Method": source.method or "not named",
         "Layer": source.layer or "not named",
@@ -102,7 +102,9 @@ def facts_of(votes: Votes) -> dict[str, str]:
         "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
         "Weights": source.weights[:16] or "unknown",
         "Image": source.image[:16],
-        "Computed on": f"{source.device}, {source.precision}, {source.batch_size} at once",
+        "Computed on": f"{source.device}, {source.precision}",
+        "Network": "; ".join(f"{name}: {step}" for name, step in (source.surgery or {}).items()) or "unknown",
+        "Batches": ", ".join(f"{size} from sample {first}" for first, size in source.batches or ()) or "unknown",
         "Versions": ", ".join(f"{library} {version}" for library, version in source.versions.items()),
     }
 

@@ -17,7 +17,7 @@ from ..models import Classifier
 from ..noise import snap
 from ..plan import Plan
 from ..votes import Provenance, Votes
-from .sample import Interrupted, SamplingError, Subject, differences, sample_plans
+from .sample import Interrupted, SamplingError, Subject, differences, resume, sample_plans
 
 
 class Place(NamedTuple):
@@ -33,11 +33,7 @@ class Place(NamedTuple):
 
     def save(self, votes: Votes) -> None:
         """Write votes as whole or as partial ones; whole ones end the partial file."""
-        file = self.whole if votes.complete else self.partial
-        try:
-            votes.save(file)
-        except FileNotFoundError:  # without locks, another process may sweep the first try away
-            votes.save(file)
+        votes.save(self.whole if votes.complete else self.partial)
         if votes.complete:
             self.partial.unlink(missing_ok=True)
 
@@ -62,7 +58,7 @@ def sample_into(
                 done = next(sampled)
             else:
                 size, progress = tuning.batch_size, subject.progress
-                done = (votes.resume(explainer, subject.image, batch_size=size, progress=progress),)
+                done = (resume(votes, explainer, subject.image, batch_size=size, progress=progress),)
         except (Interrupted, SamplingError) as stop:
             for place, part in zip(own, stop.all_votes, strict=True):
                 place.save(part)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import compress
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import torch
 
-from ..basics.machine import can_run_triton, images_per_batch, missing_for_compiling, tf32, tf32_allowed
+from ..basics.machine import images_per_batch, missing_for_compiling, tf32, tf32_allowed, why_not_triton
 from ..basics.messages import ArgumentError, ModelError
 from ..explainer import Explainer, Precision, Tuning
 from ..votes import Provenance
@@ -25,7 +25,14 @@ _LONG = 4_000_000  # passes of 224 × 224 pixels from which compiling saves more
 _CALL = 64
 
 
-def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Tuning:
+class Settled(NamedTuple):
+    """A tuning that leaves nothing open, and the faster ways that "auto" did not take, each with the reason."""
+
+    tuning: Tuning
+    steps: dict[str, str]  # for the provenance
+
+
+def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Settled:
     """Settle what `tuning` leaves open, and refuse what cannot be had.
 
     - precision "auto": bfloat16 on GPUs that have it, where the method bears it; float32 elsewhere. A black box, and a
@@ -35,11 +42,14 @@ def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: i
     - batch size: what fills the device with images of so many values.
     """
     tuning.check()
-    return Tuning(
-        tuning.batch_size or choose_batch_size(explainer, device, values),
-        _choose_precision(explainer, device, tuning.precision),
-        not _why_not_compiled(explainer, device, tuning, passes),
-    )
+    precision, not_bfloat16 = _choose_precision(explainer, device, tuning.precision)
+    not_compiled = _why_not_compiled(explainer, device, tuning, passes)
+    reasons = {"bfloat16": not_bfloat16, "compiled": not_compiled if tuning.compile == "auto" else ""}
+    steps = {name: f"no ({why})" for name, why in reasons.items() if why}
+    if why := why_not_triton(device):
+        steps["kernels"] = f"torch ({why})"
+    size = tuning.batch_size or choose_batch_size(explainer, device, values)
+    return Settled(Tuning(size, precision, not not_compiled), steps)
 
 
 def settle_as(source: Provenance, explainer: Explainer, device: torch.device, batch_size: int | None) -> Tuning:
@@ -49,18 +59,6 @@ def settle_as(source: Provenance, explainer: Explainer, device: torch.device, ba
     if known and explainer.tunable:
         return Tuning(size, source.precision, source.compiled)
     return Tuning(size, own, False)
-
-
-def record(explainer: Explainer, asked: Tuning, settled: Tuning, device: torch.device, passes: float) -> dict[str, str]:
-    """Say for the provenance what "auto" did not take, and why: the faster precision, compiling, our own kernels."""
-    steps = {}
-    if asked.precision == "auto" and settled.precision == "float32" and explainer.tunable:
-        steps["bfloat16"] = f"no ({_why_not_bfloat16(explainer, device)})"
-    if asked.compile == "auto" and not settled.compile:
-        steps["compiled"] = f"no ({_why_not_compiled(explainer, device, asked, passes)})"
-    if not can_run_triton(device):
-        steps["kernels"] = "torch"
-    return steps
 
 
 def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
@@ -96,20 +94,22 @@ def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
         cudnn.deterministic = before
 
 
-def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> str:
+def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> tuple[str, str]:
+    """Return the number format, and why "auto" did not take bfloat16 where it might have."""
     own = own_precision(explainer, device)
     single = _is_single(own)
     if asked == "auto" and explainer.tunable and single:
-        return "float32" if _why_not_bfloat16(explainer, device) else "bfloat16"
+        why = _why_not_bfloat16(explainer, device)
+        return "float32" if why else "bfloat16", why
     if asked == "auto":
-        return own
+        return own, ""
     if asked == "tf32" and device.type != "cuda":
         raise ArgumentError(f"precision='tf32' is a format of NVIDIA's GPUs, and this is {device}: use float32.")
     if not single and own != asked:
         raise ArgumentError(f"precision={asked!r} is for networks in float32, and this is {own}: use auto.")
     if asked == "bfloat16" and not explainer.tunable:
         raise ArgumentError("precision='bfloat16' cannot be given to a black box: cast its network, and use auto.")
-    return asked
+    return asked, ""
 
 
 def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:

@@ -26,7 +26,7 @@ from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError
 from .loop import Task, count_each, to_counts
-from .precision import record, settle, settle_as
+from .precision import settle, settle_as
 
 Image = Tensor | NDArray[np.floating]
 _UNTUNED = Tuning()
@@ -131,9 +131,8 @@ def sample_plans(
     values = [image.numel() for image, _ in checked]
     device = explainer.model.device or checked[0][0].device
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
-    settled = settle(explainer, tuning, device, values[0], passes)
-    tuned = explainer.tuned(settled)
-    about, steps = _about(explainer, device, settled), record(explainer, tuning, settled, device, passes)
+    settled, steps = settle(explainer, tuning, device, values[0], passes)
+    tuned, about = explainer.tuned(settled), _about(explainer, device, settled)
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
         clean = snap(image.cpu())  # where it is hashed; moving it later does not change it
@@ -157,7 +156,7 @@ def resume(
     """
     explainer, source = as_explainer(explainer), votes.provenance
     Tuning(batch_size).check()
-    clean, device = _on_lattice(image, explainer)
+    clean, device = on_lattice(image, explainer)
     tuning = settle_as(source, explainer, device, batch_size)
     tuned = explainer.tuned(tuning)
     about = _about(explainer, device, tuning) | {"image": image_hash(clean), "image_name": source.image_name}
@@ -175,8 +174,8 @@ def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
     """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
-    clean, device = _on_lattice(subject.image, explainer)
-    settled = settle(explainer, replace(tuning, compile=False), device, clean.numel())
+    clean, device = on_lattice(subject.image, explainer)
+    settled, _ = settle(explainer, replace(tuning, compile=False), device, clean.numel())
     about = _about(explainer, device, settled) | {"image": image_hash(clean), "image_name": subject.name}
     was, now = asdict(votes.plan), asdict(plan)
     drawn = [f"{name} was {was[name]}, now {now[name]}" for name in now if was[name] != now[name]]
@@ -190,7 +189,7 @@ def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]
     return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))
 
 
-def _on_lattice(image: Image, explainer: Explainer) -> tuple[Tensor, torch.device]:
+def on_lattice(image: Image, explainer: Explainer) -> tuple[Tensor, torch.device]:
     """Return an image on the lattice, on the CPU as yet, and the device of the explainer's model, else its own."""
     checked = check_image(image, explainer.model.channels)
     return snap(checked.cpu()), explainer.model.device or checked.device
