@@ -67,7 +67,7 @@ def measure(explainer: pc.Method, images: list[Tensor], n: int, precision: Any, 
     subjects = [Subject(image, TARGET) for image in images]
     runs = n * explainer.passes * images[0].numel() / (3 * 224 * 224)
     asked = Tuning(None, precision, compiled)
-    tuning = settle(explainer, asked, device, images[0].numel(), runs * len(images))
+    tuning, _ = settle(explainer, asked, device, images[0].numel(), runs * len(images))
     asked = replace(asked, compile=tuning.compile)
 
     def certify(some: list[Subject]) -> None:

@@ -27,7 +27,7 @@ LEVELS = (50, 25, 5)
 def stages(explainer: pc.Method, image: torch.Tensor, n: int) -> None:
     """Print the milliseconds per certificate of n samples: of each stage by itself, and of the whole."""
     device = explainer.model.device
-    tuning = settle(explainer, Tuning(compile=False), device, image.numel())
+    tuning, _ = settle(explainer, Tuning(compile=False), device, image.numel())
     fast, clean = explainer.tuned(tuning), snap(image).to(device)
     batch = min(n, tuning.batch_size or n)
     images = noisy(clean, 0.15, 0, range(batch))

@@ -442,7 +442,7 @@ def test_pixels_without_a_majority_are_not_attacked(make_votes):
         ({"radii": [0.1, 0.0]}, r"radii holds 0\.0, which is not above 0"),
         ({"radii": [float("nan")]}, "radii holds nan"),
         ({"radii": []}, "radii is empty"),
-        ({"level": 10}, "level 10 is not in the certificate: choose one of 49"),
+        ({"level": 10}, "level 10 is not available: choose one of 49"),
         ({"steps": 0}, "steps=0 is not a whole number from 1"),
         ({"draws": 1}, "draws=1 .* from 2"),
         ({"samples": 15}, "samples=15 cannot prove a flip .* use 20 or more"),
@@ -474,7 +474,7 @@ def test_another_image_or_explainer_is_refused(certificate):
 
 def test_a_level_that_was_sampled_but_not_certified_is_refused(make_votes):
     certificate = make_votes((50, 10)).certify(levels=(50,))
-    with pytest.raises(pc.ArgumentError, match="level 10 is not in the certificate: choose one of 50"):
+    with pytest.raises(pc.ArgumentError, match="level 10 is not available: choose one of 50"):
         attack_certificate(certificate, Distances(margins()), IMAGE, level=10)
 
 

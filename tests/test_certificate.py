@@ -157,7 +157,7 @@ def test_our_test_certifies_more_from_the_same_votes_than_the_reference():
 def test_levels_may_be_chosen_afterwards():
     votes = votes_of([100], [0], [0], levels=(50, 10, 5))
     assert votes.certify(levels=(10,)).levels == (10,)
-    with pytest.raises(pc.ArgumentError, match="level 25 was not sampled: choose one of 50, 10, 5"):
+    with pytest.raises(pc.ArgumentError, match="level 25 is not available: choose one of 50, 10, 5"):
         votes.certify(levels=(25,))
 
 
@@ -165,7 +165,7 @@ def test_levels_that_are_not_in_the_certificate_are_refused():
     certificate = votes_of([100], [0], [0], levels=(50, 10, 5)).certify(levels=(50, 5))
     for share in (certificate.percent_certified, certificate.shares):
         for level in (33, 10):
-            with pytest.raises(pc.ArgumentError, match=f"level {level} is not in the certificate: choose one of 50, 5"):
+            with pytest.raises(pc.ArgumentError, match=f"level {level} is not available: choose one of 50, 5"):
                 share(level)
 
 

@@ -54,7 +54,7 @@ def test_the_middle_level_is_taken_by_default(levels, middle):
 def test_a_level_is_found_by_its_value_and_refused_if_it_was_not_sampled():
     level = Plan(levels=(50, 10)).level(10.0)
     assert (level, type(level)) == (10, int)
-    with pytest.raises(pc.ArgumentError, match="level 20 was not sampled: choose one of 50, 10"):
+    with pytest.raises(pc.ArgumentError, match="level 20 is not available: choose one of 50, 10"):
         Plan(levels=(50, 10)).level(20)
 
 

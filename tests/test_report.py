@@ -305,7 +305,7 @@ def test_what_cannot_be_shown_is_refused(make_votes, tmp_path):
         write_page(page, [make_votes(size=(224, 224))], tau=0.95)
     with pytest.raises(pc.ArgumentError, match="no votes to show"):
         write_page(page, [])
-    with pytest.raises(pc.ArgumentError, match="was not sampled"):
+    with pytest.raises(pc.ArgumentError, match="is not available"):
         write_page(page, [make_votes()], levels=(33,))
     assert not page.exists()
 
@@ -469,7 +469,7 @@ def test_report_takes_a_study(study, tmp_path, run):
     [
         (["--tau", 0], "tau=0.0 is outside"),
         (["--alpha", 0], "alpha=0.0 is outside"),
-        (["-K", 33], "was not sampled"),
+        (["-K", 33], "is not available"),
         (["--correction", "best"], "is not known"),
         (["--limit", -1], "is negative"),
     ],
@@ -486,7 +486,7 @@ def test_report_refuses_with_a_remedy(make_votes, tmp_path, run, more, words):
     ("votes", "options", "words"),
     [
         ({"n": 45}, ("--tau", 0.8), "n=45 samples cannot certify any"),
-        ({"levels": (50, 20)}, ("-K", 10), "level 10 was not sampled"),
+        ({"levels": (50, 20)}, ("-K", 10), "level 10 is not available"),
         ({"counted": 90}, (), "90 of the 100 planned samples"),
     ],
 )

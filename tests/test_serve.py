@@ -177,5 +177,5 @@ def test_only_pages_of_its_own_and_free_ports_are_taken(server, tmp_path):
         PageServer(tmp_path / "absent.html")
     with pytest.raises(pc.ArgumentError, match="choose another"):
         PageServer(server.page, server.server_port)
-    with pytest.raises(pc.ArgumentError, match="not a port"):
+    with pytest.raises(pc.ArgumentError, match="port=70000 is not a whole number from 0 to 65535"):
         PageServer(server.page, 70_000)

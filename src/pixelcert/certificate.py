@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import statistics
-from .basics.messages import ArgumentError, InfeasibleError, PixelcertWarning
+from .basics.messages import InfeasibleError, PixelcertWarning
 from .metrics.robustness import Shares, percent_certified, shares
-from .plan import ABSTAIN, Correction, Criterion, check_levels
+from .plan import ABSTAIN, Correction, Criterion
 from .votes import Votes
 
 if TYPE_CHECKING:
@@ -141,9 +141,6 @@ class Certificate:
 
     def level(self, asked: float | None = None) -> float:
         """Return the certified level that equals `asked`; the middle one by default."""
-        if asked is not None and asked not in self.labels:
-            known = ", ".join(map(str, self.levels))
-            raise ArgumentError(f"level {asked:g} is not in the certificate: choose one of {known}.")
         return replace(self.votes.plan, levels=self.levels).level(asked)
 
     def _repr_html_(self) -> str:
@@ -165,7 +162,7 @@ def certify_votes(votes: Votes, criterion: Criterion, levels: float | Sequence[f
     votes.require_complete()
     criterion = criterion.for_plan(votes.plan)
     on_pixels, on_prediction = _share_alpha(votes, criterion)
-    chosen = sorted(votes.plan.levels if levels is None else check_levels(levels), reverse=True)
+    chosen = votes.plan.descending(levels)
     counts = {level: _testable_counts(votes, level, criterion) for level in chosen}
     claims = {level: _claim(votes, *counts[level], on_pixels) for level in chosen}
     labels = {level: _label(*counts[level], claims[level].votes_needed) for level in chosen}
@@ -280,7 +277,7 @@ def _share_alpha(votes: Votes, criterion: Criterion) -> tuple[Criterion, Claim |
     statistics.check_feasible(plan, criterion, votes.pixels)
     if votes.predictions is None or correction == "reference":
         return criterion, None
-    own = criterion.alpha / (votes.pixels + 1)
+    own = statistics.alpha_of_prediction(criterion.alpha, votes.pixels)
     k = statistics.prediction_votes_needed(plan.n, tau, own)
     rest = replace(criterion, alpha=criterion.alpha - own)
     if k is None or statistics.votes_needed(plan.n, tau, rest.alpha, votes.pixels, correction) is None:

@@ -73,13 +73,17 @@ class Plan:
         ranked = PRESETS[preset] if sign is None else {**PRESETS[preset], "sign": sign}
         return cls(**ranked, **drawn)
 
+    def descending(self, levels: float | Sequence[float] | None = None) -> list[float]:
+        """Return levels as asked, or all of them, the largest first."""
+        return sorted(self.levels if levels is None else check_levels(levels), reverse=True)
+
     def level(self, asked: float | None = None) -> float:
         """Return the level that equals `asked`, refused if there is none; the middle one by default."""
         if asked is None:
             return sorted(self.levels)[len(self.levels) // 2]
         if asked not in self.levels:
             known = ", ".join(map(str, self.levels))
-            raise ArgumentError(f"level {asked:g} was not sampled: choose one of {known}.")
+            raise ArgumentError(f"level {asked:g} is not available: choose one of {known}.")
         return self.levels[self.levels.index(asked)]  # 10 where 10.0 was asked
 
 

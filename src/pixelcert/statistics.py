@@ -135,6 +135,11 @@ def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int |
     return threshold(n, tau, alpha, ways=pixels)
 
 
+def alpha_of_prediction(alpha: float, pixels: int) -> float:
+    """Return the prediction's part of α: it is one more hypothesis beside the pixels."""
+    return alpha / (pixels + 1)
+
+
 def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
     """Return the votes that certify the model's most frequent class, with no samples spent on guessing it.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from . import statistics
 from .basics.files import plain, read_arrays, write_arrays
-from .basics.messages import ArgumentError, IncompleteVotesError, Progress, VotesFileError
+from .basics.messages import ArgumentError, IncompleteVotesError, Progress, VotesFileError, check_whole
 from .plan import ALPHA, TAU, Correction, Criterion, Plan
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
 def _versions() -> Mapping[str, str]:
     """Return the versions of what votes depend on, read from the disk once: that takes milliseconds."""
     return {"pixelcert": ALGORITHM, **{name: version(name) for name in ("torch", "torchvision", "numpy")}}
+
+
+def title_of(method: str, layer: str, model: str = "") -> str:
+    """Name an explainer in words, without the parts that are empty."""
+    return " ".join(filter(None, (method, layer and f"at {layer}", model and f"of {model}")))
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,11 @@ class Provenance:
     @property
     def title(self) -> str:
         """Name the explainer in words: method, layer and model, as far as they are known."""
-        parts = (self.method, self.layer and f"at {self.layer}", self.model and f"of {self.model}")
-        return " ".join(filter(None, parts))
+        return title_of(self.method, self.layer, self.model)
+
+    @property
+    def image_title(self) -> str:
+        return self.image_name or "image"
 
     @property
     def target_name(self) -> str:
@@ -85,6 +93,11 @@ class Provenance:
         mine, theirs = self.surgery or {}, other.surgery or {}
         pairs += [(step, mine[step], theirs[step]) for step in mine if step in theirs]
         return [f"{name} was {before!r}, now {now!r}" for name, before, now in pairs if before != now]
+
+
+def count_type(n: int) -> np.dtype[Any]:
+    """Return the smallest type that holds every count up to n: one byte for n = 100."""
+    return np.min_scalar_type(n)
 
 
 KIND, VERSION = "pixelcert votes", 1
@@ -141,8 +154,7 @@ class Votes:
             raise ArgumentError(f"predictions are not (classes,) answers to {self.counted} samples.")
         if self.photo is not None and self.photo.shape != (*self.size, 3):
             raise ArgumentError(f"photo has shape {self.photo.shape}: it is (H, W, 3) of the same image.")
-        if not isinstance(self.channels, int) or self.channels < 1:
-            raise ArgumentError(f"channels={self.channels!r} is not a number of channels.")
+        check_whole("channels", self.channels, 1, example=3)
 
     # ── What they say ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,7 +245,7 @@ class Votes:
             "channels": self.channels,
             "counted": self.counted,
         }
-        small = np.min_scalar_type(self.plan.n)  # counts fit in it: a file of n = 100 takes one byte each
+        small = count_type(self.plan.n)
         arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
         arrays = {name: array if name == "photo" else array.astype(small) for name, array in arrays.items()}
         return write_arrays(path, KIND, VERSION, header, arrays)

@@ -62,6 +62,12 @@ def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, An
 
 def write_atomically(path: str | Path, data: bytes) -> Path:
     """Put `data` at `path` in one step: readers see the old file or the new one, never a part of either."""
+    with suppress(FileNotFoundError):  # without locks, another process may sweep the first try away
+        return _write(path, data)
+    return _write(path, data)
+
+
+def _write(path: str | Path, data: bytes) -> Path:
     with open_atomically(path) as file:
         file.write(data)
     return Path(path)
@@ -132,7 +138,7 @@ def _checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
 def write_sealed(path: str | Path, kind: str, version: int, content: Mapping[str, Any]) -> Path:
     """Write JSON that people can read, with a checksum that shows any change. Equal contents make equal files."""
     headed = {"kind": kind, "version": version, **content}
-    return write_atomically(path, json.dumps({**headed, "checksum": _seal(headed)}, indent=1).encode())
+    return write_atomically(path, json.dumps({**headed, "checksum": digest_of(headed)}, indent=1).encode())
 
 
 def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[str, Any]:
@@ -146,13 +152,14 @@ def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[
         raise ArgumentError(f"{path} is not a {kind}: give a file that pixelcert wrote as one.")
     _check_version(path, content.get("version", version), version, ArgumentError)
     checksum = content.pop("checksum", None)
-    if checksum not in (_seal(content), sha256(json.dumps(content, indent=1).encode())):  # selections before 0.2.0
+    if checksum not in (digest_of(content), sha256(json.dumps(content, indent=1).encode())):  # selections before 0.2.0
         raise ArgumentError(f"{path} was changed or damaged: its contents do not match their checksum: {remedy}.")
     return {name: value for name, value in content.items() if name not in ("kind", "version")}
 
 
-def _seal(content: Mapping[str, Any]) -> str:
-    return sha256(json.dumps(content, sort_keys=True).encode())
+def digest_of(value: Any) -> str:
+    """Return the SHA-256 of a value as JSON, whatever the order of its keys."""
+    return sha256(json.dumps(value, sort_keys=True).encode())
 
 
 # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────────────

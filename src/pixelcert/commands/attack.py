@@ -24,7 +24,7 @@ from ..models import load_model
 from ..noise import snap
 from ..plan import Criterion
 from ..sampling.checkpoint import explainer_of, image_of
-from ..votes import Votes
+from ..votes import Votes, title_of
 from . import terminal
 from .certify import ModelOptions as ModelOptions
 from .votes import load_certificates, make_folder
@@ -139,14 +139,14 @@ def show_outcomes(finished: Sequence[Finished], as_json: bool) -> None:
 
 def _table_of_one(outcome: Outcome) -> Table:
     source = outcome.certificate.votes.provenance
-    about = f"{source.image_name or 'image'}{_at(outcome)}, {source.method} at {source.layer}, K = {outcome.level} %"
+    about = f"{source.image_title}{_at(outcome)}, {title_of(source.method, source.layer)}, K = {outcome.level} %"
     return _table(f"Flipped pixels: {about}", *summarise([outcome]))
 
 
 def _table_of_all(summary: Summary) -> Table:
     model, method, layer, level = summary.attacked
     images = f"{summary.images} image{'s' if summary.images > 1 else ''}"
-    return _table(f"All together: {images}, {method} at {layer} of {model}, K = {level} %", summary)
+    return _table(f"All together: {images}, {title_of(method, layer, model)}, K = {level} %", summary)
 
 
 def _table(title: str, summary: Summary) -> Table:

@@ -26,6 +26,7 @@ from ..study.runner import Estimate, Tally
 from ..study.study import Study as Study
 from ..study.tables import COLUMNS, Line, point_in_words, summarise
 from ..study.templates import template
+from ..votes import title_of
 from . import terminal
 
 _QUIET = 15.0  # seconds between lines where there is no terminal to draw in
@@ -133,7 +134,7 @@ def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
         terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
     if possible:
         terminal.out.print(f"Votes to come take about {decimal(sum(one.bytes for one in possible))}.")
-    refused = {f"{kind.method} at {kind.layer} of {kind.model}": one.refused for kind, one in estimates.items()}
+    refused = {title_of(kind.method, kind.layer, kind.model): one.refused for kind, one in estimates.items()}
     show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
 
 
@@ -197,10 +198,10 @@ def _pace(tally: Tally) -> str:
 
 
 def _progress(tally: Tally) -> RenderableType:
-    layers = list(dict.fromkeys(cell.layer for cell in tally.totals))
+    layers = list(dict.fromkeys(kind.layer for kind in tally.totals))
     table = Table("model", "method", *layers, "failed", box=None, header_style="dim")
     failed = Counter((job.model.label, job.method) for job, _ in tally.failures.values())
-    for model, method in dict.fromkeys((cell.model, cell.method) for cell in tally.totals):
+    for model, method in dict.fromkeys((kind.model, kind.method) for kind in tally.totals):
         cells = [_layer_cell(tally, model, method, layer) for layer in layers]
         count = failed[model, method]
         table.add_row(escape(model), escape(method), *cells, f"[red]{count}[/]" if count else "")
@@ -210,8 +211,8 @@ def _progress(tally: Tally) -> RenderableType:
 
 
 def _layer_cell(tally: Tally, model: str, method: str, layer: str) -> str:
-    here = [cell for cell in tally.totals if (cell.model, cell.method, cell.layer) == (model, method, layer)]
-    total, left = (sum(count[cell] for cell in here) for count in (tally.totals, tally.waiting))
+    here = [kind for kind in tally.totals if (kind.model, kind.method, kind.layer) == (model, method, layer)]
+    total, left = (sum(count[kind] for kind in here) for count in (tally.totals, tally.waiting))
     return f"[green]{total} ✓[/]" if not left else f"{total - left} of {total}"
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError, naming
 from ..certificate import Certificate, Prediction, certify_votes
-from ..plan import Criterion, Plan, check_levels
+from ..plan import Criterion, Plan
 from ..statistics import rounded_down
 from ..votes import Votes
 from . import terminal
@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
     @property
     def image(self) -> str:
-        return self.certificate.votes.provenance.image_name or "image"
+        return self.certificate.votes.provenance.image_title
 
 
 def show(
@@ -144,13 +144,13 @@ def picture_file(
 
     Settings that differ from the defaults are in its name, so that it never takes the place of another picture.
     """
-    usual, chosen = Criterion(), sorted(plan.levels if levels is None else check_levels(levels), reverse=True)
+    usual, chosen = Criterion(), plan.descending(levels)
     correction = criterion.correction_for(plan)
     parts = {
         f"tau{criterion.tau}": criterion.tau != usual.tau,
         f"alpha{criterion.alpha}": criterion.alpha != usual.alpha,
         correction: correction != usual.correction_for(plan),
-        "-".join(f"K{level}" for level in chosen): chosen != sorted(plan.levels, reverse=True),
+        "-".join(f"K{level}" for level in chosen): chosen != plan.descending(),
     }
     picture = (out or file.parent) / f"{'-'.join([file.stem, *(part for part, named in parts.items() if named)])}.png"
     check_name(picture)

@@ -19,6 +19,7 @@ from ..attacks.outcome import Outcome
 from ..certificate import Certificate
 from ..plan import ABSTAIN
 from ..statistics import rounded_down
+from ..votes import title_of
 from .palette import ABSTAINED, INK, RADIUS_MAP, SOFT, ZERO, Colour, level_colours, paint_labels, paint_overlay
 from .sheet import add_legend, frame, patches, styled
 from .tiles import Heading, Row, Tile, key_of_overlays, mosaic, photo_of
@@ -165,7 +166,7 @@ def attack_panel(outcome: Outcome) -> Figure:
         rows.append((Heading("flips", _CHANGES[change]), [*second, *flips]))
     radii = dict.fromkeys(attempt.radius for attempt in attempts)
     columns = [Heading("before"), Heading("δ = 0"), *(Heading(_size(certificate, radius)) for radius in radii)]
-    parts = [source.image_name, source.method, source.layer and f"at {source.layer}", f"K = {level} %"]
+    parts = [source.image_name, title_of(source.method, source.layer), f"K = {level} %"]
     key = {**key_of_overlays([level]), "certified outside": ZERO, "abstains": ABSTAINED}
     key |= {"flipped: at most half the votes": FLIPPED, "provably": PROVEN}
     return mosaic(f"Attack: {', '.join(filter(None, parts))}", columns, rows, _caption(outcome), key, size=1.2)

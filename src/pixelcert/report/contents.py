@@ -24,7 +24,7 @@ from ..basics.messages import ArgumentError
 from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
 from ..figures.palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
 from ..plan import Criterion
-from ..votes import Votes
+from ..votes import Votes, count_type
 from .entries import Chunks, choices_of, facts_of
 from .notebook import encode
 
@@ -159,7 +159,7 @@ def pack(votes: Votes, levels: Sequence[float] | None = None) -> bytes:
     planes = [votes.ones[rows], votes.plan.n - votes.ones[rows] - votes.zeros[rows]]
     if votes.guess_ones is not None:
         planes.append(votes.guess_ones[rows])
-    kind = "<u1" if votes.plan.n < 256 else "<u2" if votes.plan.n < 65536 else "<u4"
+    kind = count_type(votes.plan.n).newbyteorder("<")
     colours = level_colours(ordered)
     answer = None
     if votes.predictions is not None:
@@ -167,7 +167,7 @@ def pack(votes: Votes, levels: Sequence[float] | None = None) -> bytes:
         answer = {"name": votes.provenance.class_name(most), "votes": int(votes.predictions[most])}
     header = {
         "size": votes.size,
-        "bytes": int(kind[-1]),
+        "bytes": kind.itemsize,
         "levels": ordered,
         "colours": [_bytes_of(colours[level]) for level in ordered],
         "target": votes.provenance.target_name,

@@ -44,7 +44,7 @@ def votes_html(votes: Votes) -> str:
 def _block(votes: Votes, maps: Sequence[NDArray[np.float64]], what: str, below: str) -> str:
     """Show a title, photograph (if any) and `maps` in one row, with one alternative text for all maps, and the rest."""
     source = votes.provenance
-    title = escape(f"{source.image_name or 'image'}, {source.target_name}: {source.title}")
+    title = escape(f"{source.image_title}, {source.target_name}: {source.title}")
     photo = "" if votes.photo is None else _tag(votes.photo, "jpeg", "Photograph")
     shades = [np.rint(255 * each).astype(np.uint8) for each in maps]
     pictures = "".join(_tag(picture, "png", "" if index else what) for index, picture in enumerate(shades))

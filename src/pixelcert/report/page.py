@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from .. import __version__, statistics
 from ..basics.files import write_atomically
-from ..basics.messages import ArgumentError, Progress
+from ..basics.messages import ArgumentError, Progress, check_whole
 from ..plan import ALPHA, TAU, Correction, Criterion, check_levels
 from ..study.study import Study
 from ..votes import Votes
@@ -164,8 +164,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, page: str | Path, port: int = 0) -> None:
-        if not 0 <= port < 65536:
-            raise ArgumentError(f"port={port} is not a port: choose one up to 65535, or 0 for any that is free.")
+        check_whole("port", port, 0, 65535, example=8765)
         self.page = Path(page).resolve()  # the only time that a link is followed
         _check_page(self.page)
         try:

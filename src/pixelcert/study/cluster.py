@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..basics.messages import ArgumentError
+from ..basics.messages import ArgumentError, check_whole
 from .inventory import Inventory
 from .job import Job
 from .runner import Tally, Watch
@@ -37,8 +37,8 @@ class Cluster:
         for name in ("cpus", "gpus"):
             if (getattr(self, name) or 0) < 0:
                 raise ArgumentError(f"{name}={getattr(self, name)} is negative: give what each worker takes.")
-        if self.workers is not None and self.workers < 1:
-            raise ArgumentError(f"workers={self.workers} is not a number of workers: use 1 or more, or leave it out.")
+        if self.workers is not None:
+            check_whole("workers", self.workers, 1)
 
 
 class RemoteWorker:

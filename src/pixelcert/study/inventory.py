@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..basics.files import read_sealed, sha256, write_sealed
+from ..basics.files import digest_of, read_sealed, write_sealed
 from ..basics.machine import check_device
 from ..basics.messages import ArgumentError, PixelcertWarning, Progress, Track, naming
 from ..models import Classifier, load_model
@@ -218,8 +218,7 @@ def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photog
         "filters": {label: [models[label].weights, models[label].image_size] for label in settings.images.filter},
     }
     listed = [(photograph.file, photograph.target) for photograph in photographs]
-    digests = (sha256(json.dumps(part, sort_keys=True).encode())[:8] for part in (asked, listed))
-    return f"selection-{'-'.join(digests)}.json"
+    return f"selection-{digest_of(asked)[:8]}-{digest_of(listed)[:8]}.json"
 
 
 def _refuse_another(file: Path) -> None:

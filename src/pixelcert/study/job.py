@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from ..basics.files import sha256
+from ..basics.files import digest_of
 from ..explainer import Precision
 from ..methods import METHODS
 from ..photographs import Chosen, Selection
@@ -109,7 +108,7 @@ class Job:
 
     @cached_property
     def key(self) -> str:
-        return sha256(json.dumps(self.question, sort_keys=True).encode())[:32]
+        return digest_of(self.question)[:32]
 
     @property
     def siblings(self) -> list[Job]:

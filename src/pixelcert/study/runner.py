@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
 from ..basics.messages import Progress
-from ..explainer import Tuning
 from ..methods import Method
 from ..noise import noisy, snap
 from ..ranking import count_votes
@@ -179,7 +178,7 @@ def _seconds_per_sample(
     """Time some samples, or for a method of many passes the network behind its layer."""
     clean = snap(materials.image(job).to(explainer.model.device))
     plan, device = job.plan, clean.device
-    tuning = settle(explainer, Tuning(precision=materials.settings.precision, compile=False), device, clean.numel())
+    tuning, _ = settle(explainer, replace(materials.settings.tuning, compile=False), device, clean.numel())
     fast = explainer.tuned(tuning)
     if passes <= _SHORT:
         samples = range(_samples(clean, tuning.batch_size or 1))

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from ..basics.messages import ArgumentError
-from ..explainer import Precision
+from ..explainer import Precision, Tuning
 from ..methods import METHODS
 from ..plan import ALPHA, LEVELS, PRESETS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign, check_levels
 
@@ -196,6 +196,11 @@ class Settings(_Table):
     def criterion(self, tau: float) -> Criterion:
         """Return the study's test at one τ."""
         return Criterion(tau, self.alpha, self.correction)
+
+    @property
+    def tuning(self) -> Tuning:
+        """The way in which the study's explainers are computed."""
+        return Tuning(precision=self.precision, compile=self.compile)
 
     @property
     def deletion_taus(self) -> tuple[float, ...]:

@@ -6,7 +6,6 @@ replaced whole, and both hold the same answer.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +13,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..basics.files import disk_full, read_sealed, sha256, write_sealed
+from ..basics.files import digest_of, disk_full, read_sealed, sha256, write_sealed
 from ..basics.locks import lock
 from ..basics.messages import ArgumentError, Progress, VotesFileError
 from ..sampling.checkpoint import Place
-from ..votes import Votes
+from ..votes import Votes, count_type
 from .job import Job
 from .settings import Settings
 
@@ -86,7 +85,7 @@ class Store:
         votes, measures = self.votes_file(job), self.measures_file(job)
         if votes.exists() and self.load_votes(job) is None:
             return [votes]
-        if measures.exists() and (self.load_measures(job) or {}).get("votes") != _digest_of(votes):
+        if measures.exists() and (self.load_measures(job) or {}).get("votes") != _digest_of_file(votes):
             return [measures]
         return []
 
@@ -102,13 +101,13 @@ class Store:
 
     def save_measures(self, job: Job, measures: Mapping[str, Any]) -> None:
         """Keep a job's measures with the digest of its votes, so that measures of other votes are found."""
-        content = {"job": job.question, "votes": _digest_of(self.votes_file(job)), **measures}
-        _write(self.measures_file(job), MEASURES, MEASURES_VERSION, content)
+        content = {"job": job.question, "votes": _digest_of_file(self.votes_file(job)), **measures}
+        write_sealed(self.measures_file(job), MEASURES, MEASURES_VERSION, content)
         self.failure_file(job).unlink(missing_ok=True)
 
     def save_failure(self, job: Job, cause: str) -> None:
         content = {"title": str(job), "cause": cause, "job": job.question}
-        _write(self.failure_file(job), FAILURE, FAILURE_VERSION, content)
+        write_sealed(self.failure_file(job), FAILURE, FAILURE_VERSION, content)
 
     def failures(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, str]]:
         """Yield the jobs that failed when they were last tried, with the cause."""
@@ -132,7 +131,7 @@ class Store:
 
 def bytes_of_votes(job: Job) -> int:
     """Return about how large a job's votes file is."""
-    counts = (2 + bool(job.plan.guess)) * len(job.plan.levels) * (1 if job.plan.n < 256 else 2)
+    counts = (2 + bool(job.plan.guess)) * len(job.plan.levels) * count_type(job.plan.n).itemsize
     return (counts + 3) * job.size**2 + (1 << 13)
 
 
@@ -148,19 +147,11 @@ def _digest_of_test(settings: Settings) -> str:
     """Return a digest of all that measures depend on besides the votes."""
     asked = settings.model_dump(mode="json", include={"tau", "alpha", "correction"})
     asked |= {"deletion": list(settings.deletion_taus), "version": MEASURES_VERSION}
-    return sha256(json.dumps(asked, sort_keys=True).encode())[:8]
+    return digest_of(asked)[:8]
 
 
-def _digest_of(file: Path) -> str | None:
+def _digest_of_file(file: Path) -> str | None:
     return sha256(file.read_bytes()) if file.exists() else None
-
-
-def _write(file: Path, kind: str, version: int, content: Mapping[str, Any]) -> None:
-    """Write sealed JSON. Without locks, another process may sweep the first try away: then write it again."""
-    try:
-        write_sealed(file, kind, version, content)
-    except FileNotFoundError:
-        write_sealed(file, kind, version, content)
 
 
 def _read(file: Path, kind: str, version: int) -> dict[str, Any] | None:

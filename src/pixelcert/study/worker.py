@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..basics.messages import ArgumentError, DiskFullError, ModelError, PixelcertError, PixelcertWarning, Progress
 from ..certificate import Certificate, certify_or_abstain
-from ..explainer import Tuning
 from ..image import resize_image
 from ..methods import Method
 from ..methods import method as make_method
@@ -162,9 +161,8 @@ class Worker:
 
     def _sample(self, job: Job, explainer: Method, image: Tensor, progress: Progress | None) -> Votes:
         """Return the job's votes, kept in the store, with those of its siblings that count the same maps."""
-        settings, place = self.materials.settings, self.store.place(job)
+        tuning, place = self.materials.settings.tuning, self.store.place(job)
         subject = Subject(image, self.materials.target(job), job.scene.name, progress)
-        tuning = Tuning(precision=settings.precision, compile=settings.compile)
         if (partial := load_votes(place.partial)) is not None:
             try:
                 return next(sample_into([[place]], [job.plan], explainer, [subject], [partial], tuning))[0]
