@@ -113,8 +113,8 @@ MISTAKES = [
     ("methods = 'rise'\n[method.rise]\nmask = 3", "method.rise.mask", "", "masks, cells, probability"),
     ("methods = 'grad'\n[method.grad]\nsteps = 3", "method.grad.steps", "", "none"),
     ("methods = 'few'\n[method.few]\nmethod = 'rise'\nsteps = 3", "method.few.steps", "", "masks, cells"),
-    ("methods = 'rise'\n[method.grad]", "method.grad", "'grad'", "add it there, or remove the table"),
-    ("[model.vgg11]\nsize = 224", "model.vgg11", "'vgg11'", "add it there, or remove the table"),
+    ("methods = 'rise'\n[method.grad]", "method.grad", "'grad'", "add it, or remove the table"),
+    ("[model.vgg11]\nsize = 224", "model.vgg11", "'vgg11'", "add it, or remove the table"),
     # what does not go together
     ("tau = [0.6, 0.7]\ndeletion = 0.75", "deletion", "0.75", "tau = [0.6, 0.7]"),
     ("deletion = 0.2", "deletion", "0.2", "[0.5, 1)"),

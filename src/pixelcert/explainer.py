@@ -75,15 +75,8 @@ class NoModel:
 
 Model: TypeAlias = "Classifier | NoModel"
 NO_MODEL = NoModel()
-_PARTS: dict[str, Any] = {
-    "name": str,
-    "weights_hash": str,
-    "device": torch.device,
-    "channels": int,
-    "classes": Sequence,
-    "precision": str,
-    "count_classes": Callable,
-}
+_PARTS: dict[str, Any] = dict.fromkeys(("name", "weights_hash", "precision"), str)
+_PARTS |= {"device": torch.device, "channels": int, "classes": Sequence, "count_classes": Callable}
 
 
 def as_model(told: Any) -> Model:
@@ -191,13 +184,8 @@ def as_explainer(explains: Explains) -> Explainer:
 
 def describe(explainer: Explainer) -> dict[str, Any]:
     """Return what the provenance tells of an explainer's method and model."""
-    return {
-        "method": explainer.name,
-        "params": dict(explainer.params),
-        "layer": explainer.layer,
-        "model": explainer.model.name,
-        "weights": explainer.model.weights_hash,
-    }
+    model = {"model": explainer.model.name, "weights": explainer.model.weights_hash}
+    return {"method": explainer.name, "params": dict(explainer.params), "layer": explainer.layer, **model}
 
 
 def class_names(explainer: Explainer, indices: Iterable[int]) -> dict[str, str]:

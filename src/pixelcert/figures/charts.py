@@ -101,17 +101,10 @@ def _style(view: View, method: str) -> dict[str, Any]:
     """Return a method's line and marker; a variant has its method's, with the marker half filled."""
     base = view.findings.base(method)
     colour, marker = METHODS[base].look
-    return {
-        "color": colour,
-        "marker": marker,
-        "fillstyle": "full" if method == base else "left",
-        "markerfacecolor": colour,
-        "markerfacecoloralt": "white",
-        "markeredgecolor": "#333333" if method == base else colour,
-        "markeredgewidth": 0.5 if method == base else 1.2,
-        "markersize": 5.5,
-        "linewidth": 1.3,
-    }
+    own = {"fillstyle": "full", "markeredgecolor": "#333333", "markeredgewidth": 0.5}
+    half = {"fillstyle": "left", "markeredgecolor": colour, "markeredgewidth": 1.2, "markerfacecoloralt": "white"}
+    line = {"color": colour, "marker": marker, "markerfacecolor": colour, "markersize": 5.5, "linewidth": 1.3}
+    return {**line, **(own if method == base else half)}
 
 
 def _drawn_style(view: View, method: str) -> dict[str, Any]:

@@ -45,12 +45,7 @@ Row = tuple[Heading, Sequence[Tile | None]]  # None where the mosaic stays empty
 
 
 def mosaic(
-    title: str,
-    columns: Sequence[Heading],
-    rows: Sequence[Row],
-    caption: str,
-    key: Mapping[str, Colour],
-    size: float,
+    title: str, columns: Sequence[Heading], rows: Sequence[Row], caption: str, key: Mapping[str, Colour], size: float
 ) -> Figure:
     """Draw rows of tiles, each `size` inches wide; places without a tile stay empty."""
     headings = [heading for heading, _ in rows]

@@ -60,8 +60,7 @@ class Classifier:
         self.name = name or type(net).__name__
         if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
             raise ModelError(
-                f"{self.name} was made under torch.inference_mode(), where a change of weights leaves no trace: make "
-                f"it outside."
+                f"{self.name} was made under torch.inference_mode(), which hides changes of weights: make it outside."
             )
         self.classes = tuple(classes) if classes is not None else None
         self.size = size
@@ -100,16 +99,9 @@ class Classifier:
 
     def settings(self) -> dict[str, Any]:
         """Return the arguments that make this classifier, except for its network."""
-        return {
-            "mean": self._mean.flatten().tolist(),
-            "std": self._std.flatten().tolist(),
-            "name": self.name,
-            "final": self._final,
-            "classes": self.classes,
-            "size": self.size,
-            "device": self.device,
-            "steps": self._steps,
-        }
+        normalisation = {"mean": self._mean.flatten().tolist(), "std": self._std.flatten().tolist()}
+        known = {name: getattr(self, name) for name in ("name", "classes", "size", "device")}
+        return {**normalisation, **known, "final": self._final, "steps": self._steps}
 
     def predict(self, image: Tensor) -> tuple[int, float]:
         """Return the class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
@@ -226,8 +218,7 @@ def _count(model: Classifier, height: int, width: int) -> int:
         raise answer
     if isinstance(answer, Exception):
         raise ModelError(
-            f"{model.name} cannot take images of {height} × {width} ({in_words(answer)}): give the size it was made "
-            f"for."
+            f"{model.name} cannot take images of {height} × {width} ({in_words(answer)}): give the size it is made for."
         ) from answer
     return answer.shape[1]
 

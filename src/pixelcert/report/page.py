@@ -66,12 +66,7 @@ def write_page(
 
 
 def write_study_page(
-    path: str | Path,
-    study: Study,
-    *,
-    tau: float | None = None,
-    limit: int = LIMIT,
-    progress: Progress | None = None,
+    path: str | Path, study: Study, *, tau: float | None = None, limit: int = LIMIT, progress: Progress | None = None
 ) -> Written:
     """Write the interactive page of a study's finished part: its votes, summary and figures."""
     path, settings = Path(path), study.settings

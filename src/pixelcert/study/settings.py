@@ -144,8 +144,7 @@ class Settings(_Table):
             for label in given:
                 if label not in (*listed, *others):
                     raise ValueError(
-                        f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it there, or remove the "
-                        f"table"
+                        f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it, or remove the table"
                     )
 
     def _check_method(self, label: str) -> None:
@@ -186,12 +185,9 @@ class Settings(_Table):
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
         """Return the sampling plans, by preset, sigma and n."""
-        return {
-            (preset, sigma, n): Plan.make(
-                preset=preset, sign=self.sign, sigma=sigma, n=n, levels=self.levels, seed=self.seed
-            )
-            for preset, sigma, n in product(self.presets, self.sigma, self.n)
-        }
+        same: dict[str, Any] = {"sign": self.sign, "levels": self.levels, "seed": self.seed}
+        points = product(self.presets, self.sigma, self.n)
+        return {(preset, sigma, n): Plan.make(preset=preset, sigma=sigma, n=n, **same) for preset, sigma, n in points}
 
     def criterion(self, tau: float) -> Criterion:
         """Return the study's test at one τ."""

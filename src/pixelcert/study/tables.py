@@ -47,14 +47,8 @@ def rows(jobs: Iterable[Job], store: Store, undefined: float | None = None) -> I
     for job in jobs:
         if (measures := store.load_measures(job)) is None:
             continue
-        common = {
-            **_axes(job),
-            "name": job.scene.name,
-            "target": measures["target"],
-            "target_name": measures["target_name"],
-            "cell": job.scene.cell,
-            "key": job.key,
-        }
+        common = {**_axes(job), "name": job.scene.name, "cell": job.scene.cell, "key": job.key}
+        common |= {name: measures[name] for name in ("target", "target_name")}
         for measured in measures["rows"]:
             stands = measured["value"] is None and measured["metric"] == "certified_grid_pg"
             value = undefined if stands else measured["value"]
@@ -89,14 +83,11 @@ class Means:
             numbers.append(math.nan if row[name] is None else row[name])
 
     def table(self) -> list[Row]:
-        return [
-            {
-                **dict(zip(POINT, point, strict=True)),
-                "planned": self._planned.get(point[: len(JOB)], len(group["value"])),
-                **_summary_of(group),
-            }
-            for point, group in self._groups.items()
-        ]
+        table = []
+        for point, group in self._groups.items():
+            planned = self._planned.get(point[: len(JOB)], len(group["value"]))
+            table.append({**dict(zip(POINT, point, strict=True)), "planned": planned, **_summary_of(group)})
+        return table
 
 
 def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
