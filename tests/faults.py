@@ -599,8 +599,8 @@ FAULTS = (
     Fault(
         "methods",
         "RISE ignores the seed of its masks",
-        "generator = torch.Generator().manual_seed(seed)\n    grids",
-        "generator = torch.Generator().manual_seed(0)\n    grids",
+        "generator = torch.Generator().manual_seed(seed)\n    on =",
+        "generator = torch.Generator().manual_seed(0)\n    on =",
         "tests/test_method_oracles.py::test_rise_masks_are_a_function_of_their_seed",
     ),
     Fault(
@@ -770,7 +770,7 @@ FAULTS = (
     Fault(
         "study",
         "jobs are done with other weights than planned",
-        "if model.weights_hash != self._inventory.models[label].weights:",
+        "if model.weights_hash != self._inventory.models[name].weights:",
         "if not model.weights_hash:",
         "tests/test_study_jobs.py::test_model_whose_weights_changed_since_the_plan_is_refused",
     ),
@@ -798,8 +798,8 @@ FAULTS = (
     Fault(
         "study",
         "the share of certified pixels forgets those outside",
-        '_row("certified", tau, level, 100 - found.abstained)',
-        '_row("certified", tau, level, found.ones)',
+        '_measured("certified", tau, level, 100 - found.abstained)',
+        '_measured("certified", tau, level, found.ones)',
         "tests/test_study_measures.py::test_every_row_is_what_the_metric_says_of_the_votes",
     ),
     Fault(

@@ -65,7 +65,7 @@ def study(tmp_path_factory) -> pc.Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tally = made.run(retries=0, verify=False)
-    assert {(job.model.label, job.method) for job, _ in tally.failures.values()} == {("crooked", "cam")}
+    assert {(job.model.name, job.method) for job, _ in tally.failures.values()} == {("crooked", "cam")}
     return made
 
 
@@ -103,7 +103,7 @@ def mean(table, **where: Any) -> float:
 
 def job_of(study: pc.Study, name: str, method: str, layer: str, sigma: float = 0.1, model: str = "tiny") -> Job:
     jobs = [job for job in study.jobs() if (job.scene.name, job.method, job.layer) == (name, method, layer)]
-    (job,) = [job for job in jobs if job.plan.sigma == sigma and job.model.label == model]
+    (job,) = [job for job in jobs if job.plan.sigma == sigma and job.model.name == model]
     return job
 
 

@@ -35,7 +35,7 @@ def planned(chosen: Selection | None = None, **changes: Any) -> list[pc.study.jo
     """The jobs of a study of two models, without loading one."""
     asked = {"models": ["mine", "other"], "methods": ["grad", "few"], "method": {"few": {"method": "rise", "masks": 3}}}
     study = Settings.model_validate({**asked, **changes})
-    facts = {label: replace(FACTS, label=label, model=label) for label in study.models}
+    facts = {name: replace(FACTS, name=name, model=name) for name in study.models}
     return list(jobs(Inventory(study, facts, chosen or selection())))
 
 
@@ -59,8 +59,7 @@ def test_there_is_one_job_for_every_combination_in_the_order_of_the_file():
         for n in (200, 100)
     ]
     told = [
-        (one.model.label, one.method, one.layer, one.preset, one.plan.sigma, one.plan.n, one.scene.name)
-        for one in found
+        (one.model.name, one.method, one.layer, one.preset, one.plan.sigma, one.plan.n, one.scene.name) for one in found
     ]
     assert told == expected
     assert len({one.key for one in found}) == len(found) == 192
@@ -173,7 +172,7 @@ def test_key_changes_with_the_version_of_pixelcert(monkeypatch):
 
 
 SAME = {
-    "label of the model": {"model": replace(FACTS, label="another")},
+    "name of the model": {"model": replace(FACTS, name="another")},
     "label of the method": {"method": "another"},
     "name of the preset": {"preset": "reference"},
     "size of the model's images, on a grid": {"model": replace(FACTS, image_size=64)},

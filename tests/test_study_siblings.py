@@ -111,7 +111,7 @@ def test_the_plan_counts_shared_maps_once(tmp_path: Path):
     assert both.keys() == one.keys()
     for cell, estimate in both.items():
         assert estimate.jobs == 2 * one[cell].jobs
-        assert (estimate.sampled, estimate.forwards) == (one[cell].sampled, one[cell].forwards)
+        assert (estimate.sampled, estimate.passes) == (one[cell].sampled, one[cell].passes)
         assert one[cell].sampled == one[cell].jobs
 
 

@@ -72,7 +72,7 @@ def certify(
     tau: Tau = TAU,
     alpha: Alpha = ALPHA,
     correction: Correction = None,
-    preset: Annotated[str, Option(help="default, or reference for the published code's rules.")] = "default",
+    preset: Annotated[str, Option(help="default, or reference: the published code's ranking and test.")] = "default",
     sign: Annotated[str | None, Option(help="Rank the map signed, absolute or positive.")] = None,
     seed: Annotated[int, Option(help="Seed of the noise.")] = 0,
     out: Annotated[Path, Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),

@@ -143,7 +143,7 @@ def _costs(estimates: Mapping[JobKind, Estimate]) -> list[str]:
     left = str(sum(one.jobs for one in estimates.values()))
     if any(one.refused for one in estimates.values()):
         return [left, "", "", "", "cannot be done"]
-    runs = f"{sum(one.forwards for one in estimates.values()):_}".replace("_", " ")
+    runs = f"{sum(one.passes for one in estimates.values()):_}".replace("_", " ")
     image, grid = (
         ", ".join(in_words(one.seconds) for kind, one in estimates.items() if kind.scene == scene)
         for scene in ("image", "grid")
@@ -200,7 +200,7 @@ def _pace(tally: Tally) -> str:
 def _progress(tally: Tally) -> RenderableType:
     layers = list(dict.fromkeys(kind.layer for kind in tally.totals))
     table = Table("model", "method", *layers, "failed", box=None, header_style="dim")
-    failed = Counter((job.model.label, job.method) for job, _ in tally.failures.values())
+    failed = Counter((job.model.name, job.method) for job, _ in tally.failures.values())
     for model, method in dict.fromkeys((kind.model, kind.method) for kind in tally.totals):
         cells = [_layer_cell(tally, model, method, layer) for layer in layers]
         count = failed[model, method]

@@ -50,9 +50,9 @@ class Lane:
 
 
 def _lay_out(
-    view: View, kind: str, along: Along, measure: str, label: str, largest: float, note: str
+    view: View, kind: str, along: Along, metric: str, label: str, largest: float, note: str
 ) -> tuple[Sheet, list[str], list[Lane]]:
-    """Lay out a sheet for a measure against R or K; return it, the labels of the R or K, and all panels' lanes."""
+    """Lay out a sheet for a metric against R or K; return it, the labels of the R or K, and all panels' lanes."""
     view.findings.require(kind)
     require_several(view, along)
     sigmas = sorted(view.settings.sigma) if along == "sigma" else [view.sigma]
@@ -65,7 +65,7 @@ def _lay_out(
     places = list(product(view.models, view.layers))
     width, height = max(_NARROWEST, _WIDE / len(places) - _COLUMN_GAP), max(chain(*middles.values())) + _LANE / 2
     stated = caption(view, series, sigma=sigmas, level=levels, note=note)
-    title = f"{measure} against {'the radius R' if along == 'sigma' else 'K'}{of_model(view)}"
+    title = f"{metric} against {'the radius R' if along == 'sigma' else 'K'}{of_model(view)}"
     full = _LABELS + len(places) * (width + _COLUMN_GAP)
     sheet = Sheet(title, full, _TOP + height + 0.5, stated, legend_lines=len(view.families))
     _write_names(sheet, view, middles, labels)

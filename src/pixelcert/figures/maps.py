@@ -33,8 +33,8 @@ def selected(view: View) -> tuple[str, ...]:
 
 def of_vit(view: View) -> View:
     """Return a view of the first vision transformer among the models shown, with no choice among the methods."""
-    named = {label: f"{label} {view.settings.model_named(label).model}".lower() for label in view.models}
-    if not (found := tuple(label for label, name in named.items() if "vit" in name)):
+    titles = {name: f"{name} {view.settings.model_named(name).model}".lower() for name in view.models}
+    if not (found := tuple(name for name, title in titles.items() if "vit" in title)):
         raise UnavailableError("the study shows no vision transformer: name one in models, such as vit_b_16.")
     return replace(view, models=found, given=view.given | {"method"})
 

@@ -50,7 +50,7 @@ styled = matplotlib.rc_context(STYLE)  # a decorator: draw in this style, whatev
 
 
 class Sheet:
-    """A matplotlib page: a title, contents of a given size in inches, then the legend and the caption."""
+    """A matplotlib figure: a title, contents of a given size in inches, then the legend and the caption."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Sheet:
         legend_lines: int = 0,
         key: Mapping[str, Colour] = MappingProxyType({}),
     ) -> None:
-        """Lay the page out. The legend is the `key`, names of colours, or `legend_lines` lines to fill later."""
+        """Lay the sheet out. The legend is the `key`, names of colours, or `legend_lines` lines to fill later."""
         self.width = max(width, _NARROWEST) + 2 * MARGIN
         lines = _wrap(caption, int((self.width - 2 * MARGIN) / _WIDTH_OF_LETTER))
         packed = _pack(key, self.width - 2 * MARGIN)
@@ -101,7 +101,7 @@ class Sheet:
         self.figure.add_artist(Rectangle(self._place(left, top), width, 0.0, edgecolor="#aaaaaa", linewidth=0.6))
 
     def _place(self, left: float, top: float) -> tuple[float, float]:
-        """Convert inches from the contents' left and top to matplotlib's shares of the page."""
+        """Convert inches from the contents' left and top to matplotlib's shares of the sheet."""
         return (MARGIN + left) / self.width, (self.height - HEADING - top) / self.height
 
     def legend(self, handles: Sequence[Artist], line: int = 0, left: float = 0.0) -> None:
@@ -120,7 +120,7 @@ class Sheet:
 
 
 def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
-    """Add a legend of one line without a frame, its lower left corner at a place in shares of the page."""
+    """Add a legend of one line without a frame, its lower left corner at a place in shares of the figure."""
     bare: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "handlelength": 1.4, "frameon": False}
     ncols = len(handles)
     return figure.legend(handles=handles, loc="lower left", bbox_to_anchor=where, ncols=ncols, **bare, **style)

@@ -25,13 +25,13 @@ MODEL_TITLES = {
 }
 
 
-def method_title(label: str) -> str:
+def method_title(name: str) -> str:
     """Spell a method as the paper does; a variant keeps its own name."""
-    return METHODS[label].short if label in METHODS else label
+    return METHODS[name].short if name in METHODS else name
 
 
-def model_title(label: str) -> str:
-    return MODEL_TITLES.get(label, label)
+def model_title(name: str) -> str:
+    return MODEL_TITLES.get(name, name)
 
 
 def layer_title(layer: str) -> str:
@@ -94,7 +94,7 @@ def caption(
     sigmas, taus, levels = sigma or (view.sigma,), tau or (view.tau,), level or (view.level,)
     radii = sorted(view.findings.radius(jobs, *pair) for pair in product(sigmas, taus))
     facts = [
-        ", ".join(dict.fromkeys(model_title(job.model.label) for job in jobs)),
+        ", ".join(dict.fromkeys(model_title(job.model.name) for job in jobs)),
         f"σ = {_list(sigmas)}",
         f"n = {view.n}",
         f"τ = {_list(taus)}",

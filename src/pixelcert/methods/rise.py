@@ -104,9 +104,9 @@ class RISE(Method):
     def masks_of(self, height: int, width: int, start: int = 0, stop: int | None = None) -> Tensor:
         """Make masks number `start` … `stop` - 1 from their small grids: (m, height, width), on the model's device."""
         drawn = _draw(self.masks, self.cells, self.probability, self.mask_seed, self.model.device)
-        grids, shifts = (values[start:stop] for values in drawn)
+        cells, shifts = (values[start:stop] for values in drawn)
         rows, columns = (self._interpolation(side, shifts[:, axis]) for axis, side in enumerate((height, width)))
-        return rows @ grids @ columns.transpose(1, 2)
+        return rows @ cells @ columns.transpose(1, 2)
 
     def _interpolation(self, side: int, shifts: Tensor) -> Tensor:
         """Return the weight of every cell at every position along one side, for each mask's shift: (m, side, cells)."""
@@ -120,8 +120,8 @@ class RISE(Method):
 def _draw(masks: int, cells: int, probability: float, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return on and off cells (masks, cells, cells), and shifts as shares of a cell (masks, 2)."""
     generator = torch.Generator().manual_seed(seed)
-    grids = torch.rand(masks, cells, cells, generator=generator) < probability
-    return grids.float().to(device), torch.rand(masks, 2, generator=generator).to(device)
+    on = torch.rand(masks, cells, cells, generator=generator) < probability
+    return on.float().to(device), torch.rand(masks, 2, generator=generator).to(device)
 
 
 @lru_cache(8)

@@ -97,7 +97,7 @@ class Classifier:
         """Return the network's input: (images - mean) / std, in the network's precision."""
         return ((images - self._mean) / self._std).to(_dtype_of(self.net) or images.dtype)
 
-    def settings(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the arguments that make this classifier, except for its network."""
         normalisation = {"mean": self._mean.flatten().tolist(), "std": self._std.flatten().tolist()}
         known = {name: getattr(self, name) for name in ("name", "classes", "size", "device")}

@@ -27,16 +27,16 @@ _NAMED_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 
 def structure(net: nn.Module) -> str:
-    """Return one line per module: its name, its class, and those of its settings that differ from the default."""
+    """Return one line per module: its name, its class, and those of its arguments that differ from the default."""
     modules = net.named_modules(remove_duplicate=False)
-    return "\n".join(f"{name}: {_kind(module)}({_settings(module)})" for name, module in modules)
+    return "\n".join(f"{name}: {_kind(module)}({_arguments(module)})" for name, module in modules)
 
 
 def _kind(module: nn.Module) -> str:
     return str(getattr(module, "original_name", type(module).__name__))  # TorchScript keeps the class's name there
 
 
-def _settings(module: nn.Module) -> str:
+def _arguments(module: nn.Module) -> str:
     """Name the arguments that a module was made with, as far as it keeps them under the same names."""
     own = vars(module)
     words = {name: (_words(own[name]), default) for name, default in _defaults(type(module)).items() if name in own}

@@ -37,11 +37,11 @@ class TunedClassifier(Classifier):
         compiled: bool,
         fused: bool,
         first_convolution: Tensor | None,
-        **settings: Any,
+        **arguments: Any,
     ) -> None:
         self.compiled, self.fused = compiled, fused
         self._dtype, self._layout, self._first_convolution = dtype, layout, first_convolution
-        super().__init__(net, **settings)
+        super().__init__(net, **arguments)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Return the network's input in the format asked for: the first parameters may be those of the last layer."""
@@ -96,11 +96,10 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
                 f"{model.name} cannot compute in {dtype} ({in_words(answer)}): use precision='float32'."
             ) from answer
     layout = _choose_layout(model, net, inputs, steps)
-    settings = model.settings()
-    settings["steps"] = (*settings["steps"], *steps)
-    first = model.first_convolution
+    arguments, first = model.arguments(), model.first_convolution
+    arguments["steps"] = (*arguments["steps"], *steps)
     return TunedClassifier(
-        net, dtype=dtype, layout=layout, compiled=compiled, fused=fused, first_convolution=first, **settings
+        net, dtype=dtype, layout=layout, compiled=compiled, fused=fused, first_convolution=first, **arguments
     )
 
 
@@ -212,7 +211,7 @@ def _find(model: Classifier, size: int) -> Classifier:
 
 def _resized(model: Classifier, size: int, step: Step) -> Classifier:
     """Return a classifier for another size on the same network."""
-    return Classifier(model.net, **{**model.settings(), "size": size, "steps": (step,)})
+    return Classifier(model.net, **{**model.arguments(), "size": size, "steps": (step,)})
 
 
 def _slide(model: Classifier, size: int) -> Classifier:
@@ -231,7 +230,7 @@ def _slide(model: Classifier, size: int) -> Classifier:
         return _resized(model, size, Step("grid", "same network", f"the head cannot slide: {net}"))
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
     changes = {"name": f"{model.name}, sliding head", "size": size, "steps": (Step("grid", "sliding head"),)}
-    return Classifier(net, **{**model.settings(), **changes})
+    return Classifier(net, **{**model.arguments(), **changes})
 
 
 # ── ReLUs replaced ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -82,7 +82,7 @@ def choices_of(votes: Votes) -> dict[str, str]:
         "Layer": source.layer or "not named",
         "Noise σ": f"{plan.sigma:g}",
         "Samples n": str(plan.n),
-        "Rules": rules_in_words(plan),
+        "Preset": preset_in_words(plan),
         "Class": source.target_name,
         "Parameters": json.dumps(dict(source.params), sort_keys=True),
         "Digest of the image": source.image[:12],
@@ -99,7 +99,7 @@ def facts_of(votes: Votes) -> dict[str, str]:
         "Explained class": f"{source.target_name} ({source.target})",
         "Parameters": parameters or "none",
         "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
-        "Rules": f"{rules_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
+        "Preset": f"{preset_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
         "Weights": source.weights[:16] or "unknown",
         "Image": source.image[:16],
         "Computed on": f"{source.device}, {source.precision}",
@@ -109,8 +109,8 @@ def facts_of(votes: Votes) -> dict[str, str]:
     }
 
 
-def rules_in_words(plan: Plan) -> str:
-    """Name the preset that a plan follows, or spell its rules."""
+def preset_in_words(plan: Plan) -> str:
+    """Name the preset that a plan follows, or spell what it ranks and guesses."""
     own = {"sign": plan.sign, "rule": plan.rule, "guess": plan.guess}
     guess = f", {plan.guess} samples to guess" if plan.guess else ""
     return next((name for name, preset in PRESETS.items() if own == preset), f"{plan.sign}, {plan.rule}{guess}")
@@ -132,7 +132,7 @@ def votes_of(study: Study) -> Iterator[Votes | None]:
     """Yield the votes of each job under the study's own names, None if they are not there yet."""
     for job in study.jobs():
         if votes := study.store.load_votes(job):
-            model, method, layer = job.model.label, job.method, job.layer
+            model, method, layer = job.model.name, job.method, job.layer
             named = replace(votes.provenance, image_name=job.scene.name, model=model, method=method, layer=layer)
             votes = replace(votes, provenance=named)
         yield votes
@@ -161,7 +161,7 @@ def _tables(study: Study) -> Iterator[dict[str, Any]]:
     for row in rows(jobs, study.store):
         means.add(row)
     table = means.table()
-    sizes = {(job.model.label, job.scene.kind): job.size for job in jobs}
+    sizes = {(job.model.name, job.scene.kind): job.size for job in jobs}
     axes = (settings.sigma, settings.n, settings.presets, settings.tau, sorted(settings.levels, reverse=True))
     points: list[dict[str, Any]] = [dict(zip(usual, point, strict=True)) for point in product(*axes)]
     for point in sorted(points, key=lambda point: point != usual):

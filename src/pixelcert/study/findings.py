@@ -78,7 +78,7 @@ class Findings(Measured):
         if not any(map(study.store.measured, jobs)):
             raise ArgumentError(f"no job in {study.folder} is finished: `pixelcert study run` does them.")
         for job in jobs:
-            where = (job.scene.kind, job.model.label, job.method, job.layer, job.plan.sigma, job.plan.n, job.preset)
+            where = (job.scene.kind, job.model.name, job.method, job.layer, job.plan.sigma, job.plan.n, job.preset)
             self.series.setdefault(where, []).append(job)
 
     # ── Names ─────────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,7 @@ NAMED = 3  # of the photographs that are left out
 class ModelFacts:
     """A model as the study found it."""
 
-    label: str
+    name: str
     model: str  # what `load_model` is given
     weights: str  # SHA-256 of the parameters
     image_size: int  # side in pixels of its images
@@ -53,18 +53,18 @@ class Inventory:
     def sizes(self) -> dict[str, int]:
         """Return the side in pixels of all that is certified, by model and kind of scene in words."""
         found = {}
-        for label in self.settings.models:
+        for name in self.settings.models:
             if self.selection.images:
-                found[f"images of {label}"] = self.models[label].image_size
+                found[f"images of {name}"] = self.models[name].image_size
             if self.selection.grids:
-                found[f"grids of {label}"] = self.models[label].grid_size
+                found[f"grids of {name}"] = self.models[name].grid_size
         return found
 
     def save(self, folder: Path) -> None:
         content = {
             "about": "What the study file meant when it was last planned or run; `study results` reads it.",
             "settings": self.settings.model_dump(mode="json"),
-            "models": {label: asdict(facts) for label, facts in self.models.items()},
+            "models": {name: asdict(facts) for name, facts in self.models.items()},
             "selection": self.selection_file,
         }
         write_sealed(folder / FILE, KIND, VERSION, content)
@@ -77,12 +77,17 @@ class Inventory:
         try:
             content = _read(folder / FILE)
             settings = Settings.model_validate(content["settings"])
-            models = {label: ModelFacts(**facts) for label, facts in content["models"].items()}
+            models = {name: _facts_from(name, facts) for name, facts in content["models"].items()}
             selection_file = str(content["selection"])
             selection = _load_selection(folder / selection_file)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` mends it.") from error
         return cls(settings, models, selection, selection_file)
+
+
+def _facts_from(name: str, saved: Mapping[str, Any]) -> ModelFacts:
+    """Return a model's facts as saved; before 0.2.0 its name was called a label."""
+    return ModelFacts(**{**{key: value for key, value in saved.items() if key != "label"}, "name": name})
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -103,15 +108,15 @@ def take_inventory(settings: Settings, base: Path, folder: Path, device: str | N
     check_device(device)
     _check_folder(settings, base)
     models, filters, classes = {}, [], None
-    labels, progress = tuple(dict.fromkeys((*settings.models, *settings.images.filter))), track("models")
-    for count, label in enumerate(labels):
-        progress(count, len(labels))
-        model = load_study_model(settings, label, base, device)
-        classes = _same_classes(settings, label, model, classes)
-        if label in settings.images.filter:
+    names, progress = tuple(dict.fromkeys((*settings.models, *settings.images.filter))), track("models")
+    for count, name in enumerate(names):
+        progress(count, len(names))
+        model = load_study_model(settings, name, base, device)
+        classes = _same_classes(settings, name, model, classes)
+        if name in settings.images.filter:
             filters.append(model)
-        models[label] = _facts(settings, label, model)
-    progress(len(labels), len(labels))
+        models[name] = _facts(settings, name, model)
+    progress(len(names), len(names))
     photographs = _photographs(settings, base, classes)
     file = folder / _selection_file(settings, models, photographs)
     _refuse_another(file)
@@ -124,19 +129,19 @@ def take_inventory(settings: Settings, base: Path, folder: Path, device: str | N
     return inventory
 
 
-def load_study_model(settings: Settings, label: str, base: Path, device: str | None = None) -> Classifier:
-    """Load the model that `label` stands for. Random weights are the same every time, so that jobs are found again."""
-    spec = settings.model_named(label)
+def load_study_model(settings: Settings, name: str, base: Path, device: str | None = None) -> Classifier:
+    """Load the model that `name` stands for. Random weights are the same every time, so that jobs are found again."""
+    spec = settings.model_named(name)
     weights = {"DEFAULT": "DEFAULT", "none": None}.get(spec.weights, base / spec.weights)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = load_model(str(spec.model), weights, device)
-    model.name = label
+    model.name = name
     if spec.size is None or spec.size == model.size:
         return model
     if (other := for_grid(model, spec.size)).size != spec.size:
         raise ArgumentError(
-            f"model.{label}.size = {spec.size}: the model only takes images of {model.size}: leave size out."
+            f"model.{name}.size = {spec.size}: the model only takes images of {model.size}: leave size out."
         )
     return other
 
@@ -146,16 +151,16 @@ def image_folder(settings: Settings, base: Path) -> Path | str:
     return settings.images.folder if settings.images.folder == "embedded" else base / settings.images.folder
 
 
-def _facts(settings: Settings, label: str, model: Classifier) -> ModelFacts:
+def _facts(settings: Settings, name: str, model: Classifier) -> ModelFacts:
     cell = settings.grids.cell or model.size
-    side, shown = settings.grids.side, settings.grids.count and label in settings.models
+    side, shown = settings.grids.side, settings.grids.count and name in settings.models
     grid = for_grid(model, side * cell).size if shown else 0
     if grid % side:
         raise ArgumentError(
-            f"grids.side = {side}: {label} sees grids at {grid} × {grid}, which cannot be cut into {side} × {side} "
+            f"grids.side = {side}: {name} sees grids at {grid} × {grid}, which cannot be cut into {side} × {side} "
             f"equal cells: choose a side that divides {grid}."
         )
-    return ModelFacts(label, str(settings.model_named(label).model), model.weights_hash, model.size, cell, grid)
+    return ModelFacts(name, str(settings.model_named(name).model), model.weights_hash, model.size, cell, grid)
 
 
 def _check_folder(settings: Settings, base: Path) -> None:
@@ -167,12 +172,12 @@ def _check_folder(settings: Settings, base: Path) -> None:
 
 
 def _same_classes(
-    settings: Settings, label: str, model: Classifier, classes: tuple[str, ...] | None
+    settings: Settings, name: str, model: Classifier, classes: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
     """Return the class names that all models share; refuse others, because a class is one index for all models."""
     if classes and model.classes and classes != model.classes:
         raise ArgumentError(
-            f"models: {label} has other classes, or another order of them, than {settings.models[0]}: study them apart."
+            f"models: {name} has other classes, or another order of them, than {settings.models[0]}: study them apart."
         )
     return classes or model.classes
 
@@ -215,7 +220,7 @@ def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photog
     asked: dict[str, Any] = {
         "images": settings.images.model_dump(mode="json"),
         "grids": settings.grids.model_dump(mode="json", include={"count", "side"}),
-        "filters": {label: [models[label].weights, models[label].image_size] for label in settings.images.filter},
+        "filters": {name: [models[name].weights, models[name].image_size] for name in settings.images.filter},
     }
     listed = [(photograph.file, photograph.target) for photograph in photographs]
     return f"selection-{digest_of(asked)[:8]}-{digest_of(listed)[:8]}.json"

@@ -72,7 +72,7 @@ class Job:
 
     @property
     def kind(self) -> JobKind:
-        return JobKind(self.model.label, self.method, self.layer, self.scene.kind, self.plan.n)
+        return JobKind(self.model.name, self.method, self.layer, self.scene.kind, self.plan.n)
 
     @property
     def size(self) -> int:
@@ -112,13 +112,13 @@ class Job:
 
     @property
     def siblings(self) -> list[Job]:
-        """The same job under the study's other presets, which count the same maps by other rules."""
+        """The same job under the study's other presets, which count votes in the same maps."""
         others = ((preset, plan) for preset, plan in self.shared.items() if preset != self.preset)
         return [replace(self, preset=preset, plan=plan) for preset, plan in others]
 
     def __str__(self) -> str:
         plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
-        return f"{self.model.label} {self.method} {self.layer} {self.scene.name} ({plan})"
+        return f"{self.model.name} {self.method} {self.layer} {self.scene.name} ({plan})"
 
 
 def jobs(inventory: Inventory) -> Iterator[Job]:
@@ -128,10 +128,10 @@ def jobs(inventory: Inventory) -> Iterator[Job]:
     """
     settings, plans = inventory.settings, inventory.settings.plans()
     looked_at = list(scenes(inventory.selection))
-    for label, method, layer in product(settings.models, settings.methods, settings.layers):
+    for name, method, layer in product(settings.models, settings.methods, settings.layers):
         base, given = settings.method_named(method, layer)
         params = {**METHODS[base].parameters(), **given}
-        explained = (inventory.models[label], method, base, params, layer)
+        explained = (inventory.models[name], method, base, params, layer)
         for scene in looked_at:
             for (preset, sigma, n), plan in plans.items():
                 shared = {other: plans[other, sigma, n] for other in settings.presets}

@@ -134,7 +134,7 @@ class Estimate:
 
     jobs: int  # still to be done
     sampled: int  # how often maps are made for them; presets share theirs
-    forwards: int  # passes of the network, for all of them
+    passes: int  # of the network, for all of them
     bytes: int  # of votes, for all of them
     seconds: float | None  # for the maps of one scene; None where it was not measured
     refused: str = ""  # why the method cannot explain this model, if it cannot
@@ -189,7 +189,7 @@ def _seconds_per_sample(
 
         with rounding(tuning, device):
             return _time(count, clean) / len(samples)
-    place = (job.model.label, job.size, job.layer)
+    place = (job.model.name, job.size, job.layer)
     if place not in speeds:
         features, head = fast.model.split(job.layer)
         with torch.inference_mode(), rounding(tuning, device):

@@ -122,8 +122,8 @@ class Settings(_Table):
     @model_validator(mode="after")
     def _check_together(self) -> Settings:
         self._check_tables()
-        for label in self.methods:
-            self._check_method(label)
+        for name in self.methods:
+            self._check_method(name)
         if self.deletion is not None and (strange := set(self.deletion) - set(self.tau)):
             raise ValueError(f"deletion: {sorted(strange)} is not in tau = {list(self.tau)}: choose from those")
         if self.correction == "reference" and set(self.presets) != {"reference"}:
@@ -141,47 +141,47 @@ class Settings(_Table):
             ("model", self.model, self.models, self.images.filter),
             ("method", self.method, self.methods, ()),
         ):
-            for label in given:
-                if label not in (*listed, *others):
+            for name in given:
+                if name not in (*listed, *others):
                     raise ValueError(
-                        f"{table}.{label}: {label!r} is not in {table}s = {list(listed)}: add it, or remove the table"
+                        f"{table}.{name}: {name!r} is not in {table}s = {list(listed)}: add it, or remove the table"
                     )
 
-    def _check_method(self, label: str) -> None:
-        for layer in (key for key, value in self.method.get(label, {}).items() if isinstance(value, Mapping)):
+    def _check_method(self, name: str) -> None:
+        for layer in (key for key, value in self.method.get(name, {}).items() if isinstance(value, Mapping)):
             if layer not in self.layers:
                 raise ValueError(
-                    f"method.{label}.{layer}: {layer!r} is not in layers = {list(self.layers)}: add it there"
+                    f"method.{name}.{layer}: {layer!r} is not in layers = {list(self.layers)}: add it there"
                 )
-            self._check_parameters(label, layer)
-        self._check_parameters(label)
+            self._check_parameters(name, layer)
+        self._check_parameters(name)
 
-    def _check_parameters(self, label: str, layer: str | None = None) -> None:
-        name, params = self.method_named(label, layer)
-        if name not in METHODS:
+    def _check_parameters(self, name: str, layer: str | None = None) -> None:
+        base, params = self.method_named(name, layer)
+        if base not in METHODS:
             raise ValueError(
-                f"methods: {label!r} is not a method: choose from {', '.join(METHODS)}, or give a variant its base by "
-                f'[method.{label}] method = "rise"'
+                f"methods: {name!r} is not a method: choose from {', '.join(METHODS)}, or give a variant its base by "
+                f'[method.{name}] method = "rise"'
             )
         for key, value in params.items():
             try:
-                METHODS[name].check_parameters({key: value})
+                METHODS[base].check_parameters({key: value})
             except ArgumentError as error:
-                raise ValueError(f"method.{label}.{key}: {error}") from error
+                raise ValueError(f"method.{name}.{key}: {error}") from error
 
     # ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def model_named(self, label: str) -> ModelSettings:
+    def model_named(self, name: str) -> ModelSettings:
         """Return the model behind a name in `models` or `images.filter`."""
-        given = self.model.get(label, ModelSettings())
-        return given.model_copy(update={"model": given.model or label})
+        given = self.model.get(name, ModelSettings())
+        return given.model_copy(update={"model": given.model or name})
 
-    def method_named(self, label: str, layer: str | None = None) -> tuple[str, dict[str, Any]]:
+    def method_named(self, name: str, layer: str | None = None) -> tuple[str, dict[str, Any]]:
         """Return the method and parameters behind a name in `methods`; its table of the layer's name goes first."""
-        given = self.method.get(label, {})
+        given = self.method.get(name, {})
         params = {key: value for key, value in given.items() if not isinstance(value, Mapping)}
         params |= given.get(layer, {}) if layer else {}
-        return str(params.pop("method", label)), params
+        return str(params.pop("method", name)), params
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
         """Return the sampling plans, by preset, sigma and n."""

@@ -61,7 +61,7 @@ def planned(jobs: Iterable[Job]) -> Counter[tuple[Any, ...]]:
 
 
 def _axes(job: Job) -> Row:
-    values = (job.model.label, job.method, METHODS[job.base].family, job.layer, json.dumps(job.params, sort_keys=True))
+    values = (job.model.name, job.method, METHODS[job.base].family, job.layer, json.dumps(job.params, sort_keys=True))
     return dict(zip(JOB, (*values, job.preset, job.plan.sigma, job.plan.n, job.scene.kind), strict=True))
 
 

@@ -72,7 +72,7 @@ class Materials:
 
     def explainer(self, job: Job) -> Method:
         """Return the method of a job, on the model that sees scenes of its size."""
-        return self._explainer(job.model.label, job.base, job.layer, tuple(sorted(job.params.items())), job.scene.kind)
+        return self._explainer(job.model.name, job.base, job.layer, tuple(sorted(job.params.items())), job.scene.kind)
 
     def image(self, job: Job) -> Tensor:
         """Return the image that a job explains, (3, size, size) in [0, 1]."""
@@ -91,17 +91,17 @@ class Materials:
         asked: dict[str, Any] = {"sigma": sigma, "seed": job.plan.seed, "samples": range(count)}
         return np.asarray(explain_copies(explainer, clean, self.target(job), **asked)[1].maps.cpu())
 
-    def _load_model(self, label: str) -> Classifier:
+    def _load_model(self, name: str) -> Classifier:
         self._explainer.cache_clear()  # they hold the model before
-        model = load_study_model(self.settings, label, self._base, self._device)
-        if model.weights_hash != self._inventory.models[label].weights:
-            raise ModelError(f"the weights of {label} are not those of the plan: plan or run the study again.")
+        model = load_study_model(self.settings, name, self._base, self._device)
+        if model.weights_hash != self._inventory.models[name].weights:
+            raise ModelError(f"the weights of {name} are not those of the plan: plan or run the study again.")
         return model
 
     def _make_explainer(
-        self, label: str, method: str, layer: str, params: tuple[tuple[str, object], ...], kind: str
+        self, name: str, method: str, layer: str, params: tuple[tuple[str, object], ...], kind: str
     ) -> Method:
-        model, facts = self._model(label), self._inventory.models[label]
+        model, facts = self._model(name), self._inventory.models[name]
         return make_method(method, for_grid(model, facts.grid_size) if kind == "grid" else model, layer, **dict(params))
 
     def _render(self, kind: str, name: str, photograph_size: int, size: int) -> Tensor:
@@ -191,17 +191,19 @@ def measure(
     image: Tensor,
     clean_map: NDArray[Any] | None = None,  # of a grid
 ) -> dict[str, Any]:
-    """Return rows of metric, τ, level, value and, where there is one, the certified interval around it."""
+    """Return measurements: metric, τ, level, value and, where there is one, the certified interval around it."""
     levels = votes.plan.levels
-    rows = [_row("mean_radius", None, k, float(votes.radius_map(k, settings.alpha).mean())) for k in levels]
+    rows = [_measured("mean_radius", None, k, float(votes.radius_map(k, settings.alpha).mean())) for k in levels]
     if clean_map is not None:
         finite = bool(np.isfinite(clean_map).all())
-        rows.append(_row("grid_pg", None, None, grid_pg(clean_map, scene.side, scene.cell) if finite else math.nan))
+        rows.append(
+            _measured("grid_pg", None, None, grid_pg(clean_map, scene.side, scene.cell) if finite else math.nan)
+        )
     for tau in settings.tau:
         _, labels, _, certificate = certify_or_abstain(votes, settings.criterion(tau))
         rows += _share(labels, tau)
         if certificate is not None and certificate.prediction is not None:
-            rows.append(_row("prediction_certified", tau, None, float(certificate.prediction.certified)))
+            rows.append(_measured("prediction_certified", tau, None, float(certificate.prediction.certified)))
         if scene.kind == "grid":
             rows += _localise(labels, tau, scene)
         elif certificate is not None and tau in settings.deletion_taus:
@@ -214,7 +216,7 @@ def measure(
     }
 
 
-def _row(metric: str, tau: float | None, level: float | None, value: float, *interval: float) -> Measurement:
+def _measured(metric: str, tau: float | None, level: float | None, value: float, *interval: float) -> Measurement:
     """Return one number; an undefined one is None, because JSON knows no NaN."""
     numbers = dict(zip(("value", "low", "high"), (value, *(interval or (math.nan, math.nan))), strict=True))
     defined = {name: None if math.isnan(number) else float(number) for name, number in numbers.items()}
@@ -224,15 +226,15 @@ def _row(metric: str, tau: float | None, level: float | None, value: float, *int
 def _share(labels: Labels, tau: float) -> Iterator[Measurement]:
     for level, own in labels.items():
         found = shares(own)
-        yield _row("certified", tau, level, 100 - found.abstained)
+        yield _measured("certified", tau, level, 100 - found.abstained)
         for metric, share in zip(("certified_1", "certified_0", "abstained"), found, strict=True):
-            yield _row(metric, tau, level, share)
+            yield _measured(metric, tau, level, share)
 
 
 def _localise(labels: Labels, tau: float, scene: Scene) -> Iterator[Measurement]:
     for level, own in labels.items():
         interval = certified_interval(own, scene.side, scene.cell)
-        yield _row("certified_grid_pg", tau, level, certified_grid_pg(own, scene.side, scene.cell), *interval)
+        yield _measured("certified_grid_pg", tau, level, certified_grid_pg(own, scene.side, scene.cell), *interval)
 
 
 def _delete(certificate: Certificate, model: Classifier, image: Tensor, tau: float) -> Iterator[Measurement]:
@@ -240,11 +242,11 @@ def _delete(certificate: Certificate, model: Classifier, image: Tensor, tau: flo
     target, size = certificate.votes.provenance.target, certificate.votes.size
     by_level = deletion_curve(model, image, target, deletion_masks(certificate.labels))
     by_order = deletion_curve(model, image, target, order_masks(certificate.order, size, ORDER_PERCENTS))
-    yield _row("confidence", tau, None, by_level.confidence[0])
+    yield _measured("confidence", tau, None, by_level.confidence[0])
     for level, deleted, confidence in zip(sorted(certificate.levels), *(c[1:] for c in by_level), strict=True):
-        yield _row("deleted", tau, level, deleted)
-        yield _row("deletion_confidence", tau, level, confidence)
+        yield _measured("deleted", tau, level, deleted)
+        yield _measured("deletion_confidence", tau, level, confidence)
     for percent, confidence in zip(ORDER_PERCENTS, by_order.confidence[1:], strict=True):
-        yield _row("order_deletion_confidence", tau, percent, confidence)
-    yield _row("deletion_area", tau, None, by_level.area)
-    yield _row("order_deletion_area", tau, None, by_order.area)
+        yield _measured("order_deletion_confidence", tau, percent, confidence)
+    yield _measured("deletion_area", tau, None, by_level.area)
+    yield _measured("order_deletion_area", tau, None, by_order.area)
