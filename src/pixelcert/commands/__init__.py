@@ -201,8 +201,8 @@ def methods(as_json: Json = False) -> None:
 def report(
     sources: Annotated[list[Path], Argument(help="Votes files, or one study: its file or its folder.")],
     out: Annotated[Path, Option("-o", "--out", help="The page to write.")] = Path("report.html"),
-    tau: Annotated[float | None, Option(help="τ to begin with; default: 0.75, or the study's.")] = None,
-    alpha: Annotated[float | None, Option(help="Chance of any false claim; default: 0.001.")] = None,
+    tau: Annotated[float | None, Option(help=f"τ to begin with; default: {TAU}, or the study's.")] = None,
+    alpha: Annotated[float | None, Option(help=f"Chance of any false claim; default: {ALPHA}.")] = None,
     level: Levels = None,
     correction: Correction = None,
     limit: Annotated[float, Option(help="MB of votes that may be inside the page; more go beside it.")] = 32,
