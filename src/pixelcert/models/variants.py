@@ -156,7 +156,7 @@ def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | str:
         return f"untried: {in_words(logits)}"
     called = [module for module, _ in answers]
     makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
-    return next((module for module in makers if called.count(module) == 1), "no linear layer alone makes them")
+    return next((module for module in makers if called.count(module) == 1), "no linear layer that runs once makes them")
 
 
 def _choose_layout(model: Classifier, net: nn.Module, inputs: Tensor, steps: list[Step]) -> torch.memory_format:
@@ -211,8 +211,10 @@ def _find(model: Classifier, size: int) -> Classifier:
 
 
 def _resized(model: Classifier, size: int, step: Step) -> Classifier:
-    """Return a classifier for another size on the same network."""
-    return Classifier(model.net, **{**model.settings(), "size": size, "steps": (step,)})
+    """Return a classifier for another size on the same network; what was done to that network stays on record."""
+    settings = model.settings()
+    steps = (step, *settings["steps"]) if step.done == "same network" else (*settings["steps"], step)
+    return Classifier(model.net, **{**settings, "size": size, "steps": steps})
 
 
 def _slide(model: Classifier, size: int) -> Classifier:
@@ -230,8 +232,9 @@ def _slide(model: Classifier, size: int) -> Classifier:
         )
         return _resized(model, size, Step("grid", "same network", f"the head cannot slide: {net}"))
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
-    changes = {"name": f"{model.name}, sliding head", "size": size, "steps": (Step("grid", "sliding head"),)}
-    return Classifier(net, **{**model.settings(), **changes})
+    settings = model.settings()
+    steps = (*settings["steps"], Step("grid", "sliding head"))
+    return Classifier(net, **{**settings, "name": f"{model.name}, sliding head", "size": size, "steps": steps})
 
 
 # ── ReLUs replaced ────────────────────────────────────────────────────────────────────────────────────────────────────
