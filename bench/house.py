@@ -9,6 +9,7 @@ import ast
 import io
 import sys
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -34,7 +35,7 @@ class House(NamedTuple):
     median_lines: float
     root_modules: int
     largest_folder: int
-    hidden_imports: int
+    hidden_imports: int  # of the package's own modules, inside functions
     public_functions: int  # of modules, without the methods of classes
     private_functions: int
     logical_lines: int
@@ -71,7 +72,7 @@ def measure(package: Path) -> House:
         median_lines=median(len(file.read_text(encoding="utf-8").splitlines()) for file in files),
         root_modules=len(list(package.glob("*.py"))),
         largest_folder=max(folders),
-        hidden_imports=sum(len(hidden_imports(tree)) for tree in trees.values()),
+        hidden_imports=sum(not each.libraries for tree in trees.values() for each in hidden_imports(tree)),
         public_functions=len(functions) - private,
         private_functions=private,
         logical_lines=sum(logical_lines(file.read_text(encoding="utf-8")) for file in files),
@@ -79,15 +80,40 @@ def measure(package: Path) -> House:
     )
 
 
-def hidden_imports(tree: ast.Module) -> list[tuple[str, ast.ImportFrom]]:
-    """Return the imports of the package's own modules that stay inside functions, each with its function's name."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return [
-        (function.name, node)
-        for function in functions
-        for node in ast.walk(function)
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
+class Hidden(NamedTuple):
+    """An import inside a function."""
+
+    function: str  # by its qualified name, such as Class.method
+    node: ast.Import | ast.ImportFrom
+
+    @property
+    def libraries(self) -> set[str]:
+        """The libraries that it leads to; none where it stays inside the package."""
+        if isinstance(self.node, ast.Import):
+            return {name.name.split(".")[0] for name in self.node.names}
+        return set() if self.node.level else {str(self.node.module).split(".")[0]}
+
+
+def hidden_imports(tree: ast.Module) -> list[Hidden]:
+    """Return the imports that stay inside functions, of own modules and of libraries.
+
+    >>> text = "class A:\\n def f(self):\\n  from . import b\\n  import c.d, e\\ndef f():\\n import g"
+    >>> [(each.function, sorted(each.libraries)) for each in hidden_imports(ast.parse(text))]
+    [('A.f', []), ('A.f', ['c', 'e']), ('f', ['g'])]
+    """
+    return list(_find_hidden(tree, (), False))
+
+
+def _find_hidden(node: ast.AST, names: tuple[str, ...], inside: bool) -> Iterator[Hidden]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)) and inside:
+            yield Hidden(".".join(names), child)
+        elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from _find_hidden(child, (*names, child.name), True)
+        elif isinstance(child, ast.ClassDef):
+            yield from _find_hidden(child, (*names, child.name), inside)
+        else:
+            yield from _find_hidden(child, names, inside)
 
 
 def odd_docstrings(tree: ast.Module) -> list[str]:

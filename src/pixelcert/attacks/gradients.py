@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..basics.machine import out_of_memory
 from ..explainer import Explainer, Surrogate, at_full_size, explain, upsample
 from ..methods import Method
 from ..methods.base import Formula
@@ -64,7 +65,9 @@ def _has_slope(maps: Surrogate, image: Tensor) -> bool:
     with torch.enable_grad():
         try:
             (slope,) = torch.autograd.grad(maps(leaf).sum(), leaf, allow_unused=True)
-        except RuntimeError:  # maps outside the graph, or images that leave it for NumPy
+        except RuntimeError as error:  # maps outside the graph, or images that leave it for NumPy
+            if out_of_memory(error):
+                raise
             return False
     return slope is not None
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOMEM
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -24,6 +25,8 @@ def images_per_batch(device: torch.device, values: int) -> int:
 def out_of_memory(error: BaseException) -> bool:
     """Return True for every way in which torch and Python say that memory ran out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if isinstance(error, OSError) and error.errno == ENOMEM:  # of a file that is mapped
         return True
     phrases = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # CPU, MPS, cuDNN, cuBLAS
     return any(phrase in str(error) for phrase in phrases)

@@ -69,8 +69,14 @@ def fold_modules(net: nn.Module, inputs: Tensor, layer: str = "") -> Step:
         module.weight, module.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
         net.set_submodule(second, nn.Identity())
         folded += 1
-    alone = len(record.batch_norms) - folded - parted
-    reasons = {"do not follow a plain convolution of their own": alone, f"lie behind {layer}": parted}
+    runs = Counter(id(norm.running_mean) for norm in record.batch_norms)
+    special = sum(count for norm, count in runs.items() if norm not in names or count > 1)
+    alone = len(record.batch_norms) - folded - parted - special
+    reasons = {
+        "do not follow a plain convolution of their own": alone,
+        "are not plain modules that run once": special,
+        f"lie behind {layer}": parted,
+    }
     why = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
     return Step("folded", f"{folded} of {len(record.batch_norms)}", why)
 

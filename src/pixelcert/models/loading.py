@@ -154,6 +154,8 @@ def _load_weights(net: nn.Module, path: Path) -> None:
     try:
         net.load_state_dict(state)
     except RuntimeError as error:
+        if out_of_memory(error):
+            raise
         raise ModelError(
             f"weights={path} are not those of {type(net).__name__}: give a file of this model's. {str(error)[:400]} …"
         ) from error

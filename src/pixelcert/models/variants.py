@@ -155,7 +155,7 @@ def _last_linear(net: nn.Module, inputs: Tensor) -> nn.Linear | str:
         return f"untried: {in_words(logits)}"
     called = [module for module, _ in answers]
     makers = (module for module, answer in answers if answer.data_ptr() == logits.data_ptr())
-    return next((module for module in makers if called.count(module) == 1), "no linear layer alone makes them")
+    return next((module for module in makers if called.count(module) == 1), "no linear layer that runs once makes them")
 
 
 def _choose_layout(model: Classifier, net: nn.Module, inputs: Tensor, steps: list[Step]) -> torch.memory_format:
@@ -210,8 +210,10 @@ def _find(model: Classifier, size: int) -> Classifier:
 
 
 def _resized(model: Classifier, size: int, step: Step) -> Classifier:
-    """Return a classifier for another size on the same network."""
-    return Classifier(model.net, **{**model.arguments(), "size": size, "steps": (step,)})
+    """Return a classifier for another size on the same network; what was done to that network stays on record."""
+    arguments = model.arguments()
+    steps = (step, *arguments["steps"]) if step.done == "same network" else (*arguments["steps"], step)
+    return Classifier(model.net, **{**arguments, "size": size, "steps": steps})
 
 
 def _slide(model: Classifier, size: int) -> Classifier:
@@ -229,8 +231,9 @@ def _slide(model: Classifier, size: int) -> Classifier:
         )
         return _resized(model, size, Step("grid", "same network", f"the head cannot slide: {net}"))
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
-    changes = {"name": f"{model.name}, sliding head", "size": size, "steps": (Step("grid", "sliding head"),)}
-    return Classifier(net, **{**model.arguments(), **changes})
+    arguments = model.arguments()
+    steps = (*arguments["steps"], Step("grid", "sliding head"))
+    return Classifier(net, **{**arguments, "name": f"{model.name}, sliding head", "size": size, "steps": steps})
 
 
 # ── ReLUs replaced ────────────────────────────────────────────────────────────────────────────────────────────────────

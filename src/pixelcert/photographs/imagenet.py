@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy.io import loadmat
 
 from ..basics.messages import ArgumentError, PixelcertWarning
 
@@ -131,8 +132,6 @@ def _read_ground_truth(path: Path, by_id: Mapping[str, str]) -> dict[int, str]:
 
 def _read_meta(path: Path) -> dict[str, str]:
     """Return WNIDs by ILSVRC2012_ID, only of the leaves: higher ids are of classes that contain others."""
-    from scipy.io import loadmat
-
     if not path.is_file():
         raise ArgumentError(f"{path} does not exist: put the devkit's {META} beside {GROUND_TRUTH}.")
     try:

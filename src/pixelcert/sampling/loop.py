@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
@@ -64,6 +64,7 @@ class Task:
     photo: NDArray[np.uint8] | None
     batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
     has_map: bool = False  # one that is not NaN everywhere, as far as known
+    surgery: Mapping[str, str] | None = None  # as it was for the last batch: another image may be begun since
 
     @property
     def plan(self) -> Plan:
@@ -84,7 +85,7 @@ class Task:
             self.provenance,
             batch_size=batch_size,
             class_names=class_names(explainer, [self.provenance.target, *answered]),
-            surgery={**(self.provenance.surgery or {}), **explainer.surgery},
+            surgery={**(self.provenance.surgery or {}), **(self.surgery or explainer.surgery)},
             batches=self.batches,
         )
         channels, *size = self.clean.shape
@@ -218,9 +219,9 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         for task, _, slots in pieces
     ]
     counted = [tuple(one.to("cpu") if one.counted == first.plan.n else one for one in counts) for counts in counted]
-    nan = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True)
+    nan, surgery = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True), explainer.surgery
     for (task, samples, _), counts in zip(pieces, counted, strict=True):
-        task.counts = counts
+        task.counts, task.surgery = counts, surgery
         if not task.batches or task.batches[-1][1] != batch_size:
             task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None

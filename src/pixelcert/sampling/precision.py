@@ -43,7 +43,7 @@ def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: i
     """
     tuning.check()
     precision, not_bfloat16 = _choose_precision(explainer, device, tuning.precision)
-    not_compiled = _why_not_compiled(explainer, device, tuning, passes)
+    not_compiled = _why_not_compiled(explainer, device, tuning, precision, passes)
     reasons = {"bfloat16": not_bfloat16, "compiled": not_compiled if tuning.compile == "auto" else ""}
     steps = {name: f"no ({why})" for name, why in reasons.items() if why}
     if why := why_not_triton(device):
@@ -114,18 +114,25 @@ def _choose_precision(explainer: Explainer, device: torch.device, asked: str) ->
 
 def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:
     """Return why "auto" stays with float32; "" if bfloat16 will do. The copy that is made to try it is kept."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
-        return "the device has no bfloat16"
+    if device.type != "cuda":
+        return "not an NVIDIA GPU"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU has no bfloat16"
     if not explainer.bears_bfloat16:
         return "the method's certificates would change"
+    return _why_not_tuned(explainer, Tuning(1, "bfloat16", False))
+
+
+def _why_not_tuned(explainer: Explainer, tuning: Tuning) -> str:
+    """Return why the network has no copy of this kind; "" if it has."""
     try:
-        explainer.tuned(Tuning(1, "bfloat16", False))
+        explainer.tuned(tuning)
     except ModelError as error:
         return str(error)
     return ""
 
 
-def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> str:
+def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning, precision: str, passes: float) -> str:
     """Return why the network is not compiled, "" if it is; refuse it where it was asked for and cannot be done."""
     if asked.compile is False:
         return "not asked for"
@@ -137,8 +144,15 @@ def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning,
         problem = missing_for_compiling(device)
     if problem and asked.compile is True:
         raise ArgumentError(f'compile=True: {problem}, or use "auto".')
-    pays = asked.compile != "auto" or (device.type == "cuda" and passes >= _LONG and explainer.compilable)
-    return problem or ("" if pays else "the wait would not pay")
+    if problem or asked.compile is True:
+        return problem
+    if device.type != "cuda":
+        return "not an NVIDIA GPU"
+    if not explainer.compilable:
+        return f"{explainer.name} runs the network at many sizes"
+    if passes < _LONG:
+        return "the wait would not pay"
+    return _why_not_tuned(explainer, Tuning(1, precision, True))
 
 
 def _is_single(own: str) -> bool:

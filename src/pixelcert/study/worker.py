@@ -102,7 +102,9 @@ class Materials:
         self, name: str, method: str, layer: str, params: tuple[tuple[str, object], ...], kind: str
     ) -> Method:
         model, facts = self._model(name), self._inventory.models[name]
-        return make_method(method, for_grid(model, facts.grid_size) if kind == "grid" else model, layer, **dict(params))
+        if kind == "grid":  # by the size of the photographs together: one that is too large is resized, on record
+            model = for_grid(model, self.settings.grids.side * facts.cell_size)
+        return make_method(method, model, layer, **dict(params))
 
     def _render(self, kind: str, name: str, photograph_size: int, size: int) -> Tensor:
         """Compose a scene as (3, size, size). A grid too large for its model is resized here, before noise is added."""
