@@ -126,7 +126,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
     Image.fromarray(votes.photo // 2).save(tmp_path / "other.png")
     for wrong in (file, votes.save(tmp_path / "exact.safetensors")):  # which needs none, and is given one all the same
         run = attack(wrong, *QUICK, "--image", "other.png")
-        assert "--image other.png is not what was certified: give cat.png itself." in run.said
+        assert "--image other.png is not the certified image: give cat.png itself." in run.said
     Image.fromarray(votes.photo).save(tmp_path / "cat.png")
     assert attack(file, *QUICK, "--image", "other.png", "--image", "cat.png").code == 0
 

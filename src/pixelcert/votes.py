@@ -211,7 +211,7 @@ class Votes:
         hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        Criterion(alpha=alpha)  # refuses what is no α
+        Criterion(alpha=alpha)  # refuses an invalid α
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)

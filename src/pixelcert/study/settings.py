@@ -116,7 +116,7 @@ class Settings(_Table):
     @classmethod
     def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
         for tau in taus or ():
-            Criterion(tau)  # refuses what is no τ
+            Criterion(tau)  # refuses an invalid τ
         return taus
 
     @model_validator(mode="after")
