@@ -191,7 +191,7 @@ def certified_radius(on_lattice: Radius, pixels: int, channels: int = 3) -> Radi
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Print a number rounded down, so that no promise grows by printing it.
+    """Return a number rounded down, so that it is never printed too large.
 
     >>> rounded_down(0.10089)
     '0.1008'
