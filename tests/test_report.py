@@ -504,7 +504,7 @@ def test_report_names_the_file_that_cannot_be_shown(make_votes, tmp_path, run, v
 
 def test_report_refuses_a_mixture_and_settings_that_a_study_has_itself(study, make_votes, tmp_path, run):
     votes = make_votes().save(tmp_path / "votes.safetensors")
-    for arguments, words in (((votes, study.folder), "one study only"), ((study.folder, "-K", 10), "come from the study file")):
+    for arguments, words in (((votes, study.folder), "one study only"), ((study.folder, "-K", 10), "the study file")):
         code, said = run("report", *arguments, "--out", tmp_path / "page.html")
         assert code == 1
         assert words in said

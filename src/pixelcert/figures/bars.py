@@ -181,7 +181,7 @@ def _boxes(view: View, along: Along) -> Figure:
 
 
 def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) -> None:
-    """Draw a box by hand: matplotlib's versions differ in how they lay theirs on the side."""
+    """Draw a horizontal box by hand, because matplotlib's versions differ in how they draw one."""
     (stats,) = boxplot_stats(values)
     low, high = stats["q1"], stats["q3"]
     axes.barh(middle, high - low, _THICK, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")

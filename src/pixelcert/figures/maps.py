@@ -32,7 +32,7 @@ def selected(view: View) -> tuple[str, ...]:
 
 
 def of_vit(view: View) -> View:
-    """Return a view of the first vision transformer among the models shown, with no choice among the methods."""
+    """Return a view of the first vision transformer among the models shown, with all its methods."""
     named = {label: f"{label} {view.settings.model_named(label).model}".lower() for label in view.models}
     if not (found := tuple(label for label, name in named.items() if "vit" in name)):
         raise UnavailableError("the study shows no vision transformer: name one in models, such as vit_b_16.")

@@ -157,7 +157,7 @@ def frame(axes: Axes, width: float = 0.6) -> None:
 
 
 def hatch(axes: Axes, box: tuple[float, float, float, float], why: str, fontsize: float, pad: float, **at: Any) -> None:
-    """Hatch a box (left, bottom, width, height) and say why: nothing was measured here, which is not a zero."""
+    """Hatch a box (left, bottom, width, height) and write why, so that a missing measure does not look like zero."""
     left, bottom, width, height = box
     ground: dict[str, Any] = {"facecolor": MISSING, "edgecolor": "#cfcfcf", "hatch": "////", "linewidth": 0}
     axes.add_patch(Rectangle((left, bottom), width, height, **ground, **at))
