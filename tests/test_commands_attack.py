@@ -122,7 +122,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
     file = rough.save(tmp_path / "rough.safetensors")
     run = attack(file, *QUICK)
     assert run.code == 1
-    assert "the votes hold cat.png for pictures only, not exactly: give the file with --image." in run.said
+    assert "the votes hold only a rounded picture of cat.png: give the file with --image." in run.said
     Image.fromarray(votes.photo // 2).save(tmp_path / "other.png")
     for wrong in (file, votes.save(tmp_path / "exact.safetensors")):  # which needs none, and is given one all the same
         run = attack(wrong, *QUICK, "--image", "other.png")
