@@ -60,8 +60,7 @@ class Classifier:
         self.name = name or type(net).__name__
         if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
             raise ModelError(
-                f"{self.name} was made under torch.inference_mode(), which hides changes of weights: create it "
-                f"outside."
+                f"{self.name} was made under torch.inference_mode(), which hides changes of weights: create it outside."
             )
         self.classes = tuple(classes) if classes is not None else None
         self.size = size

@@ -172,7 +172,7 @@ def _check_filters(filters: Sequence[Classifier], photographs: Sequence[Photogra
     """Refuse models that cannot judge these photographs."""
     name, times = Counter(model.name for model in filters).most_common(1)[0] if filters else ("", 0)
     if times > 1:
-        raise ArgumentError(f"filters has {name!r} {times} times: give each its own with Classifier(…, name=…).")
+        raise ArgumentError(f"filters has {name!r} {times} times: give each its own name by Classifier(…, name=…).")
     for model in filters:
         if model.channels != 3:
             raise ArgumentError(f"filters: {model.name!r} takes {model.channels} channels: use models of RGB images.")
