@@ -68,7 +68,7 @@ class Measured:
 
 
 class Findings(Measured):
-    """The jobs of a study by what they are, their measures, and their certified maps."""
+    """The jobs of a study by their settings, with their measures and certified maps."""
 
     def __init__(self, study: Study) -> None:
         super().__init__(study.store)

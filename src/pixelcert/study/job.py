@@ -122,7 +122,7 @@ class Job:
 
 
 def jobs(inventory: Inventory) -> Iterator[Job]:
-    """Yield every job of a study: a model, then a method, is done with before the next is needed.
+    """Yield every job of a study, all of one model before the next model, all of one method before the next method.
 
     Jobs that share their maps come close together, which keeps their mean time steady while a study runs.
     """
