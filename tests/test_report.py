@@ -1,4 +1,4 @@
-"""What a page is made of, looked at from Python; tests/test_page.py looks at it in a browser."""
+"""The contents of a page, checked from Python; tests/test_page.py checks them in a browser."""
 
 import base64
 import json
