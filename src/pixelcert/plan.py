@@ -19,7 +19,7 @@ ALPHA = 0.001
 ABSTAIN = -1  # the label of a pixel that is neither certified 1 nor certified 0
 
 LATTICE = 2.0**-20  # the step of the lattice on which image and noise lie (see pixelcert.noise)
-LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57: all that 53 random bits give; float32 randn stops at 5.77
+LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57, from 53 random bits; float32 randn stops at 5.77
 LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the lattice
 
 Sign = Literal["signed", "absolute", "positive"]

@@ -129,7 +129,7 @@ def attack(
     weights: Weights = "DEFAULT",
     image: Annotated[list[Path] | None, Option(help="Photographs that votes do not hold; may be repeated.")] = None,
     level: Annotated[float | None, Option("-K", "--level", help="K in percent; default: the middle.")] = None,
-    pixels: Annotated[int | None, Option(help="Attack this many of each kind one by one; default: all.")] = None,
+    pixels: Annotated[int | None, Option(help="Pixels per kind to attack one by one; default: all at once.")] = None,
     radius: Annotated[list[float] | None, Option(help="ℓ2 norms; may be repeated; default: R, 2R, 4R, 8R.")] = None,
     tau: Annotated[float, Option(help="τ of the certificate that is attacked.")] = TAU,
     alpha: Annotated[float, Option(help="α of the certificate, and of the attack's test.")] = ALPHA,

@@ -75,7 +75,7 @@ def loading(text: str) -> Iterator[None]:
 
 
 def _print_in_any_encoding() -> None:
-    """Print letters that the terminal's encoding lacks in ASCII: our own signs as words, all others as escapes."""
+    """Print in ASCII the letters that the terminal's encoding lacks: our own signs as words, all others as escapes."""
 
     def in_ascii(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError), "nothing is decoded here"

@@ -149,7 +149,7 @@ def sample_plans(
 def resume(
     votes: Votes, explainer: Explains, image: Image, *, batch_size: int | None = None, progress: Progress | None = None
 ) -> Votes:
-    """Count the planned samples that `votes` lacks: at the same batch size, as if the run had not stopped.
+    """Count the planned samples that `votes` lacks; an uninterrupted run of the same batch size gives the same votes.
 
     It refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
     only, so make sure that you give the same one.
