@@ -139,7 +139,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
         (("--radius", -0.1), "radii holds -0.1"),
         (("-K", 7), ": choose one of 50, 25, 10."),
         (("--pixels", 0), "pixels=0 is not a"),
-        (("-n", 10), "samples=10 cannot prove a flip"),
+        (("-n", 10), "samples=10 cannot prove one flip"),
         (("--tau", 0.9), "n=60 samples cannot certify any"),
         (("--correction", "hochberg"), "correction='hochberg' is not known"),
         (("--gradient", "newton"), "gradient='newton' is not known"),
@@ -224,7 +224,7 @@ def test_explainers_from_elsewhere_are_left_to_python(attack, make_votes, tmp_pa
     votes = make_votes((50,), (16, 16), source={"method": "my_explainer"}, photo=np.zeros((16, 16, 3), np.uint8))
     run = attack(votes.save(tmp_path / "mine.safetensors"))
     assert run.code == 1
-    assert "my_explainer is none of `pixelcert methods`" in run.said
+    assert "my_explainer is not one of `pixelcert methods`" in run.said
     assert "pixelcert.attack(votes, explainer, image)" in run.said
 
 

@@ -93,7 +93,7 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file whose name is too long for the file system, also with the suffix it has while it is written."""
+    """Refuse a name that is too long for the file system, also with the suffix that it has during writing."""
     try:
         with suppress(FileNotFoundError):
             _temporary(path).stat()

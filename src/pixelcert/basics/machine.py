@@ -68,7 +68,7 @@ def missing_for_compiling(device: torch.device) -> str:
 
 
 def _switch(older: Any, newer: Any) -> tuple[Any, str]:
-    """Return owner and name of the switch that can be read: not the older one, once the newer one was used."""
+    """Return owner and name of the switch to read: torch refuses the older one once the newer was used."""
     try:
         bool(older.allow_tf32)
     except RuntimeError:

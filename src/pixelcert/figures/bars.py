@@ -52,7 +52,7 @@ class Lane:
 def _lay_out(
     view: View, kind: str, along: Along, measure: str, label: str, largest: float, note: str
 ) -> tuple[Sheet, list[str], list[Lane]]:
-    """Lay out a sheet for a measure against R or K; return it, the labels of the R or K, and all panels' lanes."""
+    """Lay out a sheet for a measure against R or K; return sheet, labels and the lanes of all panels."""
     view.findings.require(kind)
     require_several(view, along)
     sigmas = sorted(view.settings.sigma) if along == "sigma" else [view.sigma]

@@ -52,7 +52,7 @@ GRID_PG = Axis("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes of one model and layer, in a block of panels; a figure has one block or several, one below the other."""
+    """Axes of one model and layer, in one of the blocks of panels that a figure stacks."""
 
     axes: Axes
     block: int

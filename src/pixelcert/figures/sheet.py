@@ -120,7 +120,7 @@ class Sheet:
 
 
 def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
-    """Add a legend of one line without a frame, its lower left corner at a place in shares of the page."""
+    """Add a legend of one line without a frame; `where` is its lower left corner, in shares of the page."""
     bare: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "handlelength": 1.4, "frameon": False}
     ncols = len(handles)
     return figure.legend(handles=handles, loc="lower left", bbox_to_anchor=where, ncols=ncols, **bare, **style)

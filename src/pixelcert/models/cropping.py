@@ -71,7 +71,7 @@ class LocalParts(NamedTuple):
 
 
 def local_parts(model: Classifier, layer: str) -> LocalParts:
-    """Return the part of `model` after `layer`, as a row of local parts and a rest, compiled or fused as `model` is."""
+    """Return `model` after `layer` as a row of local parts and a rest, compiled or fused as `model` is."""
     return model.recall(("local parts", layer), lambda: _find(model, layer))
 
 

@@ -164,7 +164,7 @@ def any_image(model: Classifier, height: int | None = None, width: int | None = 
 
 
 def own_answer(model: Classifier) -> Tensor | Exception:
-    """Return the logits of `model` for an image of its own size; if it raises an error, return that and warn, once."""
+    """Return the logits of `model` for an image of its own size, or its error, with a warning the first time."""
 
     def find() -> Tensor | Exception:
         answer = try_out(model, any_image(model))
@@ -192,7 +192,7 @@ def logits_of(answer: Any, whose: str = "the network") -> Tensor:
 
 @torch.no_grad()
 def try_out(network: Callable[[Tensor], Any], inputs: Tensor) -> Tensor | Exception:
-    """Return the logits of `network`, or the error that it raises. Running out of memory is no answer and is raised."""
+    """Return the logits of `network`, or its error, unless memory ran out: that error is raised."""
     try:
         return logits_of(network(inputs.clone()))
     except Exception as error:  # the network's own code may raise anything

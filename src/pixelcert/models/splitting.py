@@ -1,4 +1,4 @@
-"""Split a classifier at a layer: the part before runs once, the part after runs as often as a method needs it."""
+"""Split a classifier at a layer: the part before runs once, the part after as often as a method needs."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def _why_not_bfloat16(explainer: Explainer, device: torch.device) -> str:
 
 
 def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning, passes: float) -> str:
-    """Return why the network is not compiled, "" if it is; refuse if compiling was asked for and is not possible."""
+    """Return why the network is not compiled, "" if it is; refuse to compile where that is not possible."""
     if asked.compile is False:
         return "not asked for"
     if not explainer.tunable:

@@ -19,7 +19,7 @@ from .worker import Materials, Worker
 
 
 class Study:
-    """Models × methods × layers × σ × n on images and grids, as a file names them, with the answers in a folder.
+    """The jobs of a study file, models × methods × layers × σ × n on images and grids, with answers in a folder.
 
         study = Study.open("study.toml")
         study.run()

@@ -203,7 +203,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """A method at a layer of a model: its means (rows of `means`) by metric, and its ranks among the methods there."""
+    """A method at a layer of a model: its means by metric (rows of `means`), and its ranks there."""
 
     model: str
     layer: str
