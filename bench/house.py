@@ -1,4 +1,4 @@
-"""Count what makes the house large: modules, lines, names, hidden imports. Run it as `python -m bench.house [FOLDER]`.
+"""Count what makes a package large: modules, lines, names, hidden imports. Run `python -m bench.house [FOLDER]`.
 
 Logical lines are lines of code: without docstrings, comments and blank lines.
 """

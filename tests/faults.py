@@ -570,8 +570,8 @@ FAULTS = (
     Fault(
         "models",
         "a head that slides is forgotten at another size",
-        'steps = (step, *settings["steps"]) if step.done == "same network" else (*settings["steps"], step)',
-        'steps = (*settings["steps"], step)',
+        'arguments["steps"] = (step, *arguments["steps"]) if step.done == "same network" else (*arguments["steps"], step)',
+        'arguments["steps"] = (*arguments["steps"], step)',
         "tests/test_surgery.py::test_a_head_that_slides_at_one_size_is_told_to_slide_at_others",
     ),
     # ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Where an attack goes: projections, gradients and surrogates, against closed forms and the methods themselves."""
+"""Directions of an attack: projections, gradients and surrogates, against closed forms and the methods themselves."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_the_legend_tells_what_proves_what(shown, make):
     said = " ".join(shown(outcome).split())
     assert f"at least {outcome.judge.votes_against_needed} votes are against the label" in said
     assert f"Abstain: at least {outcome.judge.votes_against_needed_to_abstain} are" in said
-    assert "its true share is below τ = 0.75 and the map with abstentions shows the label no more" in said
+    assert "its true share is below τ = 0.75 and the map with abstentions no longer shows the label" in said
     assert said.endswith("right everywhere in the table with confidence 99.9 %.")
     assert " ".join(shown(outcome, make("b")).split()).endswith("with confidence 99.9 %, for each file.")
 

@@ -99,7 +99,7 @@ def test_the_stored_picture_is_the_image_where_it_is_exact():
     votes = fresh()
     torch.testing.assert_close(image_of(votes), IMAGE, rtol=0, atol=0)
     inexact = pc.sample(brightness, IMAGE * 0.999, 0, n=20, levels=50, tau=None, image_name="cat.png")
-    with pytest.raises(pc.ArgumentError, match=r"hold cat\.png for pictures only"):
+    with pytest.raises(pc.ArgumentError, match=r"hold only a rounded picture of cat\.png"):
         image_of(inexact)
 
 

@@ -312,7 +312,7 @@ def test_progress_counts_to_what_is_wanted(colours: Path) -> None:
             {"photographs": [Photograph("a", 18)], "filters": ["colours"]},
             "a has the target 18 and the filter 'colours'",
         ),
-        ({"filters": ["colours", "colours"]}, "filters has 'colours' 2 times: name them apart"),
+        ({"filters": ["colours", "colours"]}, "filters has 'colours' 2 times: give each its own name"),
         ({"filters": ["grey"]}, "filters: 'grey' takes 1 channels: use models of RGB images"),
     ],
 )

@@ -129,7 +129,7 @@ def test_networks_of_other_precisions_get_images_in_theirs() -> None:
 def test_a_network_made_in_inference_mode_is_refused() -> None:
     with torch.inference_mode():
         net = Tiny()
-    with pytest.raises(pc.ModelError, match=r"Tiny was made under torch.inference_mode\(\).*make it outside"):
+    with pytest.raises(pc.ModelError, match=r"Tiny was made under torch.inference_mode\(\).*create it outside"):
         pc.Classifier(net, HALF, HALF)
 
 

@@ -122,11 +122,11 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
     file = rough.save(tmp_path / "rough.safetensors")
     run = attack(file, *QUICK)
     assert run.code == 1
-    assert "the votes hold cat.png for pictures only, not exactly: give the file with --image." in run.said
+    assert "the votes hold only a rounded picture of cat.png: give the file with --image." in run.said
     Image.fromarray(votes.photo // 2).save(tmp_path / "other.png")
     for wrong in (file, votes.save(tmp_path / "exact.safetensors")):  # which needs none, and is given one all the same
         run = attack(wrong, *QUICK, "--image", "other.png")
-        assert "--image other.png is not what was certified: give cat.png itself." in run.said
+        assert "--image other.png is not the certified image: give cat.png itself." in run.said
     Image.fromarray(votes.photo).save(tmp_path / "cat.png")
     assert attack(file, *QUICK, "--image", "other.png", "--image", "cat.png").code == 0
 
@@ -139,7 +139,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
         (("--radius", -0.1), "radii holds -0.1"),
         (("-K", 7), ": choose one of 50, 25, 10."),
         (("--pixels", 0), "pixels=0 is not a"),
-        (("-n", 10), "samples=10 cannot prove a flip"),
+        (("-n", 10), "samples=10 cannot prove one flip"),
         (("--tau", 0.9), "n=60 samples cannot certify any"),
         (("--correction", "hochberg"), "correction='hochberg' is not known"),
         (("--gradient", "newton"), "gradient='newton' is not known"),
@@ -224,7 +224,7 @@ def test_explainers_from_elsewhere_are_left_to_python(attack, make_votes, tmp_pa
     votes = make_votes((50,), (16, 16), source={"method": "my_explainer"}, photo=np.zeros((16, 16, 3), np.uint8))
     run = attack(votes.save(tmp_path / "mine.safetensors"))
     assert run.code == 1
-    assert "my_explainer is none of `pixelcert methods`" in run.said
+    assert "my_explainer is not one of `pixelcert methods`" in run.said
     assert "pixelcert.attack(votes, explainer, image)" in run.said
 
 

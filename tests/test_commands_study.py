@@ -151,7 +151,7 @@ def test_plan_shows_jobs_network_runs_time_and_room(small):
     for seconds in (image, grid, whole):
         assert seconds.endswith(" s")
     assert "on this machine" in run.out
-    assert "Votes to come take about" in run.out
+    assert "New votes will take about" in run.out
     assert not list(Path("small").rglob("*.safetensors")), "nothing is sampled"
 
 
@@ -168,7 +168,7 @@ def test_plan_after_a_run_says_that_all_is_done_and_after_a_change_what_is_left(
     assert run.code == 0
     assert "6 jobs, 6 done" in run.out
     assert table_rows(run) == {}
-    assert "Votes to come" not in run.out
+    assert "New votes" not in run.out
     write(tmp_path, images={"folder": "photos", "count": 4})
     run = done("plan", "small.toml", "--no-calibrate")
     assert "10 jobs, 6 done" in run.out
@@ -304,7 +304,7 @@ def test_ctrl_c_leaves_with_its_own_code_and_the_same_command_goes_on(small):
     with stopping_after(2, KeyboardInterrupt()):
         run = small("run", "small.toml")
     assert run.code == 130
-    assert "stopped; everything finished is saved" in run.said
+    assert "stopped; finished jobs are saved" in run.said
     again = small("run", "small.toml")
     assert again.code == 0
     assert "6 of 6 jobs are done, 4 by this run" in again.said

@@ -112,7 +112,7 @@ def test_an_interrupted_study_is_run_to_its_end_and_samples_only_what_is_missing
     tally = study.run()
     assert (tally.done, tally.finished, tally.failures) == (4, 2, {})
     assert samples == [*range(0 if other else 16, 30), *range(30)]
-    assert [note for _, note in tally.notes if "began again" in note] == [note for _, note in tally.notes]
+    assert [note for _, note in tally.notes if "starts again" in note] == [note for _, note in tally.notes]
     assert len(tally.notes) == bool(other)
     assert {file: file.read_bytes() for file in kept} == kept
     assert list(study.store.failures(study.jobs())) == []

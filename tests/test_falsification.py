@@ -1,4 +1,4 @@
-"""Checks that a wrong certifier does not pass, and proof that they bite.
+"""Checks that a wrong certifier does not pass, and proof that each check can fail.
 
 Each check measures the library against a world where the truth is known exactly. Then each known fault is put into
 the library, and its check must fail.

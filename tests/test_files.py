@@ -1,4 +1,4 @@
-"""Files are whole or absent, and whatever is wrong with one is said in a VotesFileError that names it."""
+"""Files are whole or absent, and a VotesFileError names a bad file and says what is wrong with it."""
 
 import contextlib
 import os

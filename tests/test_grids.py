@@ -375,7 +375,7 @@ def test_a_network_that_takes_its_own_size_alone_says_so_by_its_size(model: pc.C
 
 def test_a_network_that_does_not_take_its_own_size_is_refused() -> None:
     for size in (32, 64):
-        with pytest.raises(pc.ModelError, match=r"images of 48 × 48, said to be its own size \(.*size=SIDE"):
+        with pytest.raises(pc.ModelError, match=r"images of 48 × 48, which should be its own size \(.*size=SIDE"):
             for_grid(classifier(FlatHead(), 48), size)
     with pytest.raises(pc.ModelError, match="images of 4 × 4"):
         for_grid(small_vgg(4), 64)

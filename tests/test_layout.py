@@ -1,4 +1,4 @@
-"""The floor plan: how many modules there are, which way imports run, and what may be imported inside functions."""
+"""The layout: how many modules there are, which way imports run, and what may be imported inside functions."""
 
 from __future__ import annotations
 

@@ -381,5 +381,5 @@ def test_target_logits_are_each_images_own() -> None:
 ])  # fmt: skip
 def test_parameters_without_sense_are_refused(model: pc.Classifier, name: str, params: dict[str, float]) -> None:
     (parameter, value) = list(params.items())[-1]
-    with pytest.raises(pc.ArgumentError, match=f"{name}: {parameter}={value} makes no sense: use"):
+    with pytest.raises(pc.ArgumentError, match=f"{name}: {parameter}={value} is not valid: use"):
         pc.method(name, model, **params)

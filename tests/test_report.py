@@ -1,4 +1,4 @@
-"""What a page is made of, looked at from Python; tests/test_page.py looks at it in a browser."""
+"""The contents of a page, checked from Python; tests/test_page.py checks them in a browser."""
 
 import base64
 import json
@@ -451,7 +451,7 @@ def test_report_takes_votes_and_says_what_it_wrote(make_votes, tmp_path, run):
     before = files[0].read_bytes()
     code, said = run("report", *files, "--out", files[0])
     assert (code, files[0].read_bytes()) == (1, before), "votes were written over"
-    assert "is what the page is to be made of: name another file" in said
+    assert "is also an input of the page: name another file" in said
     code, said = run("report", *files, "--out", page, "--limit", 0)
     assert "page_files" in said
     assert "keep it beside the page" in said
@@ -504,7 +504,7 @@ def test_report_names_the_file_that_cannot_be_shown(make_votes, tmp_path, run, v
 
 def test_report_refuses_a_mixture_and_settings_that_a_study_has_itself(study, make_votes, tmp_path, run):
     votes = make_votes().save(tmp_path / "votes.safetensors")
-    for arguments, words in (((votes, study.folder), "one study only"), ((study.folder, "-K", 10), "a study's own")):
+    for arguments, words in (((votes, study.folder), "one study only"), ((study.folder, "-K", 10), "the study file")):
         code, said = run("report", *arguments, "--out", tmp_path / "page.html")
         assert code == 1
         assert words in said

@@ -326,7 +326,7 @@ def test_scatter_places_every_method_at_its_means(findings, table, name, metric,
                 shown += 1
             assert line_at(axes, "baseline").get_ydata() == [0.25, 0.25]
     assert shown >= 8
-    assert "Hollow: rests on fewer than all images or grids." in caption(figure)
+    assert "Hollow: a mean over fewer than all images or grids." in caption(figure)
 
 
 def test_deletion_curves_go_from_the_untouched_image_up_the_levels(findings, table):

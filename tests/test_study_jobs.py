@@ -377,7 +377,7 @@ def test_damaged_notes_are_refused_with_how_to_mend_them(tmp_path, damage):
     study = small_study(tmp_path)
     study.resolve()
     (study.folder / FILE).write_text(damage)
-    with pytest.raises(pc.ArgumentError, match=r"(?s)resolved\.json is damaged .*`pixelcert study plan` mends it"):
+    with pytest.raises(pc.ArgumentError, match=r"(?s)resolved\.json is damaged .*`pixelcert study plan` repairs it"):
         study.jobs()
     study.resolve()
     assert study.jobs()

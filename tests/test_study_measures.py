@@ -387,7 +387,7 @@ def test_votes_begun_on_another_machine_are_begun_again(one_job, changes):
     begun = partial_of(study, job)
     study.store.place(job).save(replace(begun, provenance=replace(begun.provenance, **changes)))
     tally = study.run()
-    ((told, note),) = [(told, note) for told, note in tally.notes if "began again" in note]
+    ((told, note),) = [(told, note) for told, note in tally.notes if "starts again" in note]
     assert told == str(job)
     assert next(iter(changes)).removesuffix("s") in note or "torch" in note
     assert study.store.votes_file(job).read_bytes() == undisturbed(study, job)[0]

@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: the same results, whoever dies."""
+"""A real Ray cluster of two nodes on this machine: the same results, whichever worker dies."""
 
 import os
 import signal

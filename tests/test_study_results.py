@@ -514,7 +514,7 @@ def test_results_of_a_file_that_changed_since_the_run_are_refused_by_name(tmp_pa
     study.run()
     small_study(tmp_path).results()
     with pytest.raises(
-        pc.ArgumentError, match=rf"^{named} changed in the study file .*`pixelcert study run` does what"
+        pc.ArgumentError, match=rf"^{named} changed in the study file .*use `pixelcert study run` to do what"
     ):
         small_study(tmp_path, **changes).results()
     small_study(tmp_path, **changes).run()

@@ -199,7 +199,7 @@ def test_file_that_is_not_there_is_answered_with_how_to_get_one(tmp_path):
 
 @pytest.mark.parametrize("text", ['models = ["resnet18"', "models = resnet18", MODELS + MODELS, "models: resnet18"])
 def test_what_is_no_toml_is_refused_with_the_place(tmp_path, text):
-    with pytest.raises(pc.ArgumentError, match=r"study\.toml is not valid TOML \(.*\(at .*\)\): mend that line"):
+    with pytest.raises(pc.ArgumentError, match=r"study\.toml is not valid TOML \(.*\(at .*\)\): correct that line"):
         read(tmp_path, text)
 
 

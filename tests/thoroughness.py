@@ -1,4 +1,4 @@
-"""How much tests try: `make test` tries enough to find a fault soon, `make test-long` all there is."""
+"""The effort of tests: `make test` tries enough to find a fault soon, `make test-long` tries everything."""
 
 import os
 

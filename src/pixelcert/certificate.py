@@ -46,11 +46,13 @@ class Certificate:
 
     For every pixel labelled 1 or 0 in ``labels[K]``, and every perturbation δ of ℓ2 norm below `radius`, the label
     remains the majority label: at x + δ + noise the pixel is in (or outside) the top K % with probability above
-    one half. The same holds for `prediction`, if certified. This is promised for the labels of each level apart,
-    together with the prediction; with ``correction="joint"`` for all levels together; for `overlay` for all levels
-    together; and with ``correction="none"`` only for a single pixel chosen before looking.
+    one half. The same holds for `prediction`, if certified.
 
-    It is *not* promised that pixels which abstain will, or that certified pixels would be certified again at x + δ.
+    The promise is for the labels of each level separately, together with the prediction. With ``correction="joint"``,
+    and for `overlay`, it is for all levels together. With ``correction="none"`` it is only for a single pixel chosen
+    before looking.
+
+    It is *not* promised that abstaining pixels abstain again at x + δ, or that certified pixels are certified again.
     """
 
     votes: Votes
@@ -122,8 +124,8 @@ class Certificate:
     def order(self) -> NDArray[np.int64]:
         """The certified maps' own ordering: flat indices of every pixel certified 1, most important first.
 
-        The smaller the smallest K at which a pixel is certified 1, the earlier it comes; among equals the one with more
-        votes for 1 at that K, and then the one with the smaller index.
+        Pixels are sorted by the smallest K at which they are certified 1. Among equals, more votes for 1 at that K come
+        first, and then the smaller index.
 
         >>> import pixelcert as pc, torch
         >>> image = torch.tensor([[[0.6, 0.1, 0.3, 0.9]]])
@@ -189,7 +191,7 @@ class CertifiedMaps(NamedTuple):
 
 
 def certify_or_abstain(votes: Votes, criterion: Criterion) -> CertifiedMaps:
-    """Return the certified maps. Where not even unanimous votes could certify a pixel, there is no certificate."""
+    """Return the certified maps, without a certificate if even unanimous votes could not certify a pixel."""
     try:
         made = certify_votes(votes, criterion)
     except InfeasibleError:
@@ -221,9 +223,9 @@ def promise_in_words(votes: Votes, criterion: Criterion, radius: str) -> str:
 
 
 def thresholds(votes: Votes, criterion: Criterion) -> tuple[list[tuple[int, int]], int | None]:
-    """Return the votes by which `certify_votes` would label: they depend on plan and size, not on the counts.
+    """Return the vote thresholds that `certify_votes` uses; they depend on plan and size, not on the counts.
 
-    First the steps of `statistics.steps`; then the votes that certify the class, or None where it is not tested.
+    The first part is `statistics.steps`. The second is the votes that certify the class, or None if it is not tested.
     """
     on_pixels, on_prediction = _share_alpha(votes, criterion)
     tested, correction = statistics.tested_samples(votes.plan, criterion), criterion.correction_for(votes.plan)
@@ -232,7 +234,7 @@ def thresholds(votes: Votes, criterion: Criterion) -> tuple[list[tuple[int, int]
 
 
 def _testable_counts(votes: Votes, level: float, criterion: Criterion) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the votes that may be tested for 1 and for 0: labels guessed from the first samples, on the others."""
+    """Return the votes to test for 1 and for 0; "reference" guesses labels first and tests the later samples."""
     index, guess = votes.index(level), votes.plan.guess
     ones, zeros = votes.ones[index], votes.zeros[index]
     if criterion.correction != "reference" or votes.guess_ones is None:
@@ -253,11 +255,11 @@ def _claim(votes: Votes, ones: NDArray[np.int32], zeros: NDArray[np.int32], crit
 
 
 def _overlay_claim(votes: Votes, criterion: Criterion, of_level: Claim) -> Claim:
-    """Return the claim of 1 at all levels together. It has a threshold of its own where α is for a single level."""
+    """Return the claim of 1 at all levels together. It has its own threshold if α is for a single level."""
     if criterion.correction not in ("holm", "bonferroni"):
         return of_level
     k = statistics.overlay_votes_needed(votes.plan.n, criterion.tau, criterion.alpha, votes.pixels)
-    assert k is not None, "it is no larger than that of a level, which is feasible"
+    assert k is not None, "the overlay needs no more votes than a level, which is feasible"
     return Claim(criterion.alpha, votes.pixels, k)
 
 
@@ -268,10 +270,9 @@ def _label(ones: NDArray[np.int32], zeros: NDArray[np.int32], k: int) -> NDArray
 
 
 def _share_alpha(votes: Votes, criterion: Criterion) -> tuple[Criterion, Claim | None]:
-    """Return the criterion with the pixels' part of α, and the prediction's claim: one more hypothesis beside them.
+    """Return the criterion with the pixels' part of α, and the prediction's claim, which is one more hypothesis.
 
-    There is no such claim if no votes could prove it, or if the pixels could not be certified any more: at the fewest
-    samples that do.
+    The claim is None if no votes could prove it, or if its part of α would leave too little to certify any pixel.
     """
     plan, tau, correction = votes.plan, criterion.tau, criterion.correction_for(votes.plan)
     statistics.check_feasible(plan, criterion, votes.pixels)

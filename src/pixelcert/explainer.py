@@ -1,8 +1,8 @@
 """Explainer: the one interface of everything that can be certified, and the checks of what it answers.
 
 An explainer turns images (B, C, H, W) and targets (B,) into one map per image. It must be deterministic, and each map
-must depend on its own image only: not on the rest of the batch, not on the clean image. Plain callables are wrapped
-once, by `as_explainer`, at the door of `sample`; behind that door everything has the attributes of `Explainer`.
+must depend on its own image only: not on the rest of the batch, not on the clean image. `sample` wraps a plain callable
+once, with `as_explainer`; all code after that sees only objects with the attributes of `Explainer`.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Explanation(NamedTuple):
 class Tuning:
     """The way an explainer is computed: images at once, number format, and whether its network is compiled.
 
-    As asked, each may be left open; once settled (`pixelcert.sampling.precision`) none is.
+    A caller may leave each of them open; `pixelcert.sampling.precision` settles them.
     """
 
     batch_size: int | None = None
-    precision: str = "auto"  # a Precision; once settled, also what a black box computes in
+    precision: str = "auto"  # a Precision; once settled, also a black box's own format
     compile: Compile = "auto"
 
     def check(self) -> None:
-        """Refuse what no explainer can be asked for."""
+        """Refuse values that no tuning can have."""
         check_choice("precision", self.precision, Precision)
         if self.compile not in (True, False, "auto"):
             raise ArgumentError(f'compile={self.compile!r} is not known: use True, False or "auto".')
@@ -80,7 +80,7 @@ _PARTS |= {"device": torch.device, "channels": int, "classes": Sequence, "count_
 
 
 def as_model(told: Any) -> Model:
-    """Return a model as it is; of any other network or object, keep the parts of a model that it tells."""
+    """Return a model as it is; of any other object, keep the parts of a model that it has."""
     if getattr(told, "training", False):
         raise ArgumentError("model is in training mode, where images of a batch mix: call model.eval().")
     if all(hasattr(told, name) for name in _PARTS):
@@ -91,15 +91,15 @@ def as_model(told: Any) -> Model:
 
 
 class Explainer:
-    """Anything that can be certified. A subclass defines `explain`, and says what differs from these defaults."""
+    """Anything that can be certified. A subclass defines `explain`, and overrides the defaults that do not fit it."""
 
     name: str = ""
     layer: str = ""
     model: Model = NO_MODEL
     batch_independent: bool = False  # each map is known to depend on its own image only, and is not checked
     tunable: bool = False  # `tuned` gives another precision, and a faster network
-    fusable: bool = False  # it changes nothing in the network as it runs, so convolutions may be fused
-    compilable: bool = False  # the same, at few sizes of input, so the network may be compiled
+    fusable: bool = False  # it does not change the network while it runs, so convolutions may be fused
+    compilable: bool = False  # fusable with few input sizes, so the network may be compiled
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -118,7 +118,7 @@ class Explainer:
 
     @property
     def reach(self) -> int | None:
-        """Pixels within which the image decides most of a pixel's map; None if they may be anywhere."""
+        """The distance in pixels within which the image decides most of a map value; None without such a limit."""
         return None
 
     @property
@@ -152,7 +152,7 @@ _TOLD: dict[str, type] = {"name": str, "params": Mapping, "layer": str, "passes"
 class BlackBox(Explainer):
     """A plain callable ``(images, targets) → maps`` as an explainer, known by its name only.
 
-    An object may have a method `explain` instead, and tell of itself in attributes named as an explainer's.
+    An object may have a method `explain` instead, and describe itself in attributes named as an explainer's.
     """
 
     params: Mapping[str, Any] = MappingProxyType({})
@@ -183,7 +183,7 @@ def as_explainer(explains: Explains) -> Explainer:
 
 
 def describe(explainer: Explainer) -> dict[str, Any]:
-    """Return what the provenance tells of an explainer's method and model."""
+    """Return the facts about an explainer's method and model that a provenance holds."""
     model = {"model": explainer.model.name, "weights": explainer.model.weights_hash}
     return {"method": explainer.name, "params": dict(explainer.params), "layer": explainer.layer, **model}
 
@@ -220,8 +220,8 @@ def at_full_size(maps: Tensor, images: Tensor) -> Tensor:
 def sum_channels(values: Tensor) -> Tensor:
     """Sum (B, C, h, w) to (B, h, w), in the same order at every place.
 
-    Plain sums round by the place in memory. That would rank places that are equal, alike in every sample, and so
-    certify their order.
+    A plain sum rounds differently at different places in memory. Equal places would then be ranked the same way in
+    every sample, and their order would be certified.
     """
     if values.shape[1] <= 4:  # as an image has
         return reduce(torch.add, values.unbind(dim=1))
@@ -234,7 +234,7 @@ def upsample(maps: Tensor, images: Tensor) -> Tensor:
         return maps
     first = maps[:, :1, :1]
     constant = (maps == first).all(dim=2, keepdim=True).all(dim=1, keepdim=True)
-    base = torch.where(constant, first, 0)  # only there: zeros that a ReLU left must stay zeros in other maps
+    base = torch.where(constant, first, 0)  # 0 for other maps, so that the zeros of a ReLU stay zeros
     above = F.interpolate((maps - base)[:, None], size=images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
     return base + above
 
@@ -243,7 +243,7 @@ def _check_maps(maps: Any, images: Tensor) -> None:
     batch, _, height, width = images.shape
     if not isinstance(maps, Tensor):
         raise ExplainerError(
-            f"the explainer returned {type(maps).__name__}: return a tensor (B, H, W), for NumPy by torch.from_numpy."
+            f"the explainer returned {type(maps).__name__}: return a tensor (B, H, W), such as torch.from_numpy(maps)."
         )
     if maps.ndim not in (3, 4) or len(maps) != batch or maps.shape[-2] > height or maps.shape[-1] > width:
         raise ExplainerError(

@@ -70,7 +70,7 @@ def check_image(image: Tensor | NDArray[np.floating], channels: int | None = Non
     if channels is not None and image.shape[0] != channels:
         hint = ": channels come first, use image.permute(2, 0, 1)" if image.shape[2] == channels else ""
         raise ImageError(f"image has {image.shape[0]} channels and the model takes {channels}{hint}.")
-    # NumPy looks for the bounds, because waking torch's threads takes longer than looking at one image.
+    # NumPy finds the bounds: to start torch's threads takes longer than to look at one image.
     values = (image.float() if image.dtype == torch.bfloat16 else image).cpu().numpy()
     low, high = float(values.min()), float(values.max())  # NaN if any value is
     if not (math.isfinite(low) and math.isfinite(high)):

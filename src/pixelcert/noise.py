@@ -2,8 +2,8 @@
 
 Every normal variate is computed from its own counter, so the batch size never changes the noise of a sample. Another
 device changes it only where its logarithm or sine differs in the last bit at a rounding boundary. Noise and image lie
-on a lattice of step 2⁻²⁰. Their sum is therefore exact in float32, and the proof of the certificate survives floating
-point (rounding commutes with shifts along the lattice).
+on a lattice of step 2⁻²⁰. Their sum is therefore exact in float32, and the proof of the certificate holds in floating
+point too (rounding commutes with shifts along the lattice).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GAMMA = 0x9E3779B97F4A7C15 - 2**64  # of SplitMix64 (Steele, Lea, Flood, 2014),
 def snap(image: Tensor) -> Tensor:
     """Return the nearest image on the lattice, as float32. Every pixel moves by at most 2⁻²¹."""
     wide = image if image.dtype == torch.float64 else image.float()
-    if wide.device.type == "cpu":  # NumPy, because waking torch's threads takes longer
+    if wide.device.type == "cpu":  # NumPy, because to start torch's threads takes longer
         return torch.from_numpy(np.rint(wide.numpy() / LATTICE) * LATTICE).float()
     return (wide / LATTICE).round_().mul_(LATTICE).float()  # scaling by a power of two is exact
 

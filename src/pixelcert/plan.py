@@ -19,7 +19,7 @@ ALPHA = 0.001
 ABSTAIN = -1  # the label of a pixel that is neither certified 1 nor certified 0
 
 LATTICE = 2.0**-20  # the step of the lattice on which image and noise lie (see pixelcert.noise)
-LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57: what 53 random bits reach; float32 randn stops at 5.77
+LARGEST_NORMAL = math.sqrt(2 * 53 * math.log(2))  # 8.57, from 53 random bits; float32 randn stops at 5.77
 LARGEST_SIGMA = 15 / LARGEST_NORMAL  # |x + ε| stays below 16, where float32 still holds every point of the lattice
 
 Sign = Literal["signed", "absolute", "positive"]
@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def lattice_slack(pixels: int, channels: int = 3) -> float:
-    """Return what a radius loses because images off the lattice are snapped to it: √d · 2⁻²⁰."""
+    """Return by how much a radius shrinks because images are snapped to the lattice: √d · 2⁻²⁰."""
     return math.sqrt(channels * pixels) * LATTICE
 
 
@@ -91,7 +91,8 @@ class Plan:
 class Criterion:
     """The test of a certificate: the share that a label must exceed, the chance of any false claim, the correction.
 
-    It is fixed before looking. No correction stands for Holm's, or for the published test where votes guess labels.
+    Fix it before looking at votes. None for the correction means Holm's, or the published test if the plan guesses
+    labels.
     """
 
     tau: float = TAU
@@ -118,7 +119,7 @@ class Criterion:
 
 
 def check_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
-    """Return levels as distinct percentages strictly between 0 and 100, whole ones as `int`; one may stand alone.
+    """Return one or several levels as distinct percentages strictly between 0 and 100, whole ones as `int`.
 
     >>> check_levels((50, 12.5)), check_levels(20.0)
     ((50, 12.5), (20,))

@@ -110,7 +110,7 @@ def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> i
 
 
 def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction) -> list[tuple[int, int]]:
-    """Return every threshold that a test may come to, fewest votes first, each with the most open pixels it serves.
+    """Return every threshold that a test may use, fewest votes first, each with the most open pixels it is enough for.
 
     Only "holm" has more than one. With this table a page in a browser steps down with whole numbers only: with r labels
     certified, the next threshold is the first that is enough for N - r. The table is empty if n is too few.
@@ -121,7 +121,7 @@ def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction)
     if (most := votes_needed(n, tau, alpha, pixels, correction)) is None:
         return []
     fewest = threshold(n, tau, alpha, ways=1, flips=pixels) if correction == "holm" else most
-    assert fewest is not None, "it is no larger than that of all pixels"
+    assert fewest is not None, "one open pixel needs no more votes than all"
     return [(k, _most_ways(k, n, tau, alpha, pixels)) for k in range(fewest, most)] + [(most, pixels)]
 
 
@@ -181,7 +181,7 @@ def _radii(counts: NDArray[np.integer], n: int, sigma: float, alpha: float) -> N
 
 
 def certified_radius(on_lattice: Radius, pixels: int, channels: int = 3) -> Radius:
-    """Return a radius for every image from one for images on the lattice: less what snapping may move an image.
+    """Turn a radius for images on the lattice into one for every image: subtract how far snapping may move an image.
 
     >>> round(certified_radius(radius(0.15, 0.75), 224 * 224), 4)
     0.1008
@@ -191,7 +191,7 @@ def certified_radius(on_lattice: Radius, pixels: int, channels: int = 3) -> Radi
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Print a number rounded down, so that no promise grows by printing it.
+    """Return a number rounded down, so that it is never printed too large.
 
     >>> rounded_down(0.10089)
     '0.1008'
@@ -234,7 +234,7 @@ def tested_samples(plan: Plan, criterion: Criterion) -> int:
 
 
 def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
-    """Return how many samples could certify any of so many pixels, where the plan has too few; else None."""
+    """Return the fewest samples that could certify any of so many pixels, if the plan has too few; else None."""
     tau, alpha, correction = criterion.tau, criterion.alpha, criterion.correction_for(plan)
     tested = tested_samples(plan, criterion)
     if votes_needed(tested, tau, alpha, pixels, correction) is not None:
@@ -243,7 +243,7 @@ def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
 
 
 def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:
-    """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: ask it before sampling."""
+    """Refuse a test that these votes cannot pass, even if all agree. It looks at no votes: call it before sampling."""
     if (needed := fewest_samples(plan, criterion, pixels)) is None:
         return
     alpha, correction = criterion.alpha, criterion.correction_for(plan)

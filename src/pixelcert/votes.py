@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 ALGORITHM = "0.1.0"  # of pixelcert itself: raised only when the same plan gives other votes, never by a release
-COMPUTING = ("pixelcert", "torch", "torchvision")  # what votes are made by
+COMPUTING = ("pixelcert", "torch", "torchvision")  # the libraries that compute votes
 
 
 @cache
 def _versions() -> Mapping[str, str]:
-    """Return the versions of what votes depend on, read from the disk once: that takes milliseconds."""
+    """Return the versions of the libraries that votes depend on, read once because that takes milliseconds."""
     return {"pixelcert": ALGORITHM, **{name: version(name) for name in ("torch", "torchvision", "numpy")}}
 
 
@@ -53,13 +53,13 @@ class Provenance:
     device: str
     precision: str
     batch_size: int
-    compiled: bool = False  # True if the network was
+    compiled: bool = False
     versions: Mapping[str, str] = field(default_factory=_versions)
     surgery: Mapping[str, str] | None = None  # what was done to the network, and why not; None: unknown (before 0.2.0)
     batches: Sequence[Sequence[int]] | None = None  # (from sample, batch size), a pair for each size; None: unknown
 
     def __post_init__(self) -> None:
-        """Keep values as a file gives them back, so that votes can be compared before and after saving."""
+        """Store values in the form that a file returns, so that votes can be compared before and after saving."""
         for name in ("params", "surgery", "batches"):
             object.__setattr__(self, name, plain(getattr(self, name)))
 
@@ -81,11 +81,11 @@ class Provenance:
         return self.class_names.get(str(index)) or f"class {index}"
 
     def differences(self, other: Provenance) -> list[str]:
-        """Say in words what makes the two explain by different functions. Names and batch sizes may differ.
+        """List in words why the two explainers are different functions. Names and batch sizes may differ.
 
-        Other devices and precisions round differently, and so are other functions; other versions of the libraries may
+        Another device or precision rounds differently, so it is another function; another version of a library may
         compute something else altogether. A black box is known by its name only. Surgery is compared step by step, as
-        far as both know it.
+        far as both record it.
         """
         names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
@@ -211,7 +211,7 @@ class Votes:
         hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        Criterion(alpha=alpha)  # refuses what is no α
+        Criterion(alpha=alpha)  # refuses an invalid α
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)

@@ -21,7 +21,7 @@ from .cams import from_torchcam as from_torchcam
 from .captum import from_captum as from_captum
 from .zennit import from_zennit as from_zennit
 
-# By the package that defines the object's class, so that no package needs to be imported, or even installed.
+# Keyed by the package of the object's class, so that no package needs to be imported, or even installed.
 _ADAPTERS: Mapping[str, Callable[..., Adapted]] = MappingProxyType(
     {"captum": from_captum, "pytorch_grad_cam": from_grad_cam, "zennit": from_zennit, "torchcam": from_torchcam}
 )
@@ -44,10 +44,10 @@ def adapt(explanation: Any, model: Classifier | None = None, **arguments: Any) -
 
     Args:
         explanation: an object or function of another library, recognised by its class or its parameters.
-        model: the classifier that knows how ``model.net`` wants its images normalised. A plain function of images
-            takes none.
-        arguments: those of the adapter that fits (`from_captum`, `from_grad_cam`, `from_zennit`, `from_torchcam`,
-            `from_quantus`, `from_numpy`), which hands on to the explanation what is not its own.
+        model: the classifier that knows how ``model.net`` wants its images normalised. Leave it out for a plain
+            function of images.
+        arguments: passed to the adapter that fits (`from_captum`, `from_grad_cam`, `from_zennit`, `from_torchcam`,
+            `from_quantus`, `from_numpy`). It passes those that it does not know on to the explanation.
     """
     for package in (kind.__module__.partition(".")[0] for kind in type(explanation).__mro__):
         if package in _ADAPTERS:
@@ -66,7 +66,7 @@ def _count_needed(explanation: Any, given: Mapping[str, Any]) -> int:
     """Count the arguments that a function needs by position besides the `given` ones; 0 if it is no function."""
     try:
         parameters = {} if inspect.isclass(explanation) else inspect.signature(explanation).parameters
-    except (TypeError, ValueError):  # it cannot be called; or it is compiled, and some of those do not tell
+    except (TypeError, ValueError):  # not callable, or compiled without a signature
         return 0
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = (one for one in parameters.values() if one.kind in positional and one.default is one.empty)

@@ -42,9 +42,9 @@ class Adapted(Explainer):
         seed: int = 0,
         passes: int = 1,
     ) -> None:
-        self._call, self._seed, self._random = call, seed, False  # random: seen to draw random numbers
+        self._call, self._seed, self._random = call, seed, False  # random: it has drawn random numbers
         self.name, self.model, self.layer, self.passes = name, model, layer, passes
-        self.params = plain({**params, **({"seed": seed} if seed else {})})  # whether it matters shows only later
+        self.params = plain({**params, **({"seed": seed} if seed else {})})  # only a run shows if it matters
 
     def __repr__(self) -> str:
         return f"Adapted({self.name}, {self.params}, layer={self.layer!r}, model={self.model!r})"
@@ -64,7 +64,7 @@ class Adapted(Explainer):
         untouched = as_found(self.model.net) if isinstance(self.model, Classifier) else nullcontext()
         with torch.enable_grad(), untouched, repeatable(self._seed) as drawn:
             maps, logits = self._call(images, targets)
-        if logits is None and isinstance(self.model, Classifier):  # one more pass, where the library hands none out
+        if logits is None and isinstance(self.model, Classifier):  # the library returns none: one more pass
             with torch.no_grad():
                 logits = self.model(images)
         return Explanation(maps.detach(), None if logits is None else logits.detach()), drawn()
@@ -140,9 +140,9 @@ _HOOKS = [name for name in vars(nn.Module()) if "_hooks" in name]
 
 @contextmanager
 def as_found(net: nn.Module) -> Iterator[None]:
-    """Give `net` back with its old submodules, hooks, modes, gradients and `requires_grad`, also after an error.
+    """Restore the submodules, hooks, modes, gradients and `requires_grad` of `net` when the block ends.
 
-    Hooks that an object registered earlier, when it was made, stay. Values of parameters are not watched, because that
+    Hooks that an object registered earlier, when it was made, stay. Values of parameters are not restored, because that
     would take a copy of the network.
     """
     modules = [

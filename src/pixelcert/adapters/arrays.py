@@ -19,11 +19,11 @@ from .adapted import Adapted, check_model, name_and_params
 def from_numpy(function: Callable[..., Any], *, name: str | None = None, seed: int = 0, **kwargs: Any) -> Adapted:
     """Make an explainer of a `function` from images (B, C, H, W), pixels in [0, 1] plus noise, to maps (B, H, W).
 
-    It is a black box: it chooses the class that it explains, and normalises images by itself. Maps may be coarser than
-    the images, or have channels (B, C, H, W), which are summed.
+    It is a black box: it chooses the class that it explains, and normalises the images. Maps may be coarser than the
+    images. If they have channels (B, C, H, W), these are summed.
 
     Args:
-        kwargs: handed on to the function.
+        kwargs: passed to the function.
         seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
     return _adapted(function, None, name, seed, kwargs)
@@ -35,7 +35,7 @@ def from_quantus(
     """Make an explainer of a Quantus-style function, which gets ``model.net``, normalised images and class indices.
 
     Args:
-        kwargs: handed on to the function, as Quantus does with ``explain_func_kwargs``.
+        kwargs: passed to the function, as Quantus does with ``explain_func_kwargs``.
         seed: for functions that draw random numbers from the global generators of torch, NumPy or Python.
     """
     return _adapted(explain_func, check_model(model), name, seed, kwargs)

@@ -21,7 +21,7 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
     """Make an explainer of a `cam` of pytorch-grad-cam on ``model.net``.
 
     Args:
-        kwargs: those of its call, such as ``aug_smooth=True``.
+        kwargs: passed to each call of the CAM, such as ``aug_smooth=True``.
         seed: for CAMs that draw random numbers (``RandomCAM``).
     """
     name = name or f"pytorch_grad_cam.{type(cam).__name__}"
@@ -36,7 +36,7 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
         model.net.requires_grad_(False)
         # The library would silently explain only the first use of a layer that is used several times, as ReLUs are.
         calls: Counter[nn.Module] = Counter()
-        for module in {model.net, *layers}:  # the hooks go when the network is put back as it was found
+        for module in {model.net, *layers}:  # `as_found` removes these hooks
             module.register_forward_hook(lambda module, *_: calls.update([module]))
         scores = [itemgetter((..., index)) for index in targets.tolist()]  # as its ClassifierOutputTarget
         maps = cam(input_tensor=inputs, targets=scores, **kwargs)
@@ -51,7 +51,7 @@ def from_grad_cam(cam: Any, model: Classifier, *, name: str | None = None, seed:
 
 
 def _bases(cam: Any, name: str) -> list[Any]:
-    """Return the CAM itself, or those that a method over CAMs (``SESS``, ``RefineCAM``) is made of."""
+    """Return the CAM itself, or the CAMs that it wraps (``SESS``, ``RefineCAM``)."""
     if type(cam).__name__ == "FinerCAM":
         raise ArgumentError(f"{name} chooses its targets by itself: use FinerCAM of torch-cam, which takes a class.")
     bases: list[Any] = getattr(cam, "base_cam_per_layer", [getattr(cam, "base_cam", cam)])
@@ -67,7 +67,7 @@ def _logits(cam: Any, kwargs: dict[str, Any]) -> Tensor | None:
     logits = getattr(cam, "outputs", None)
     if kwargs.get("aug_smooth") or not isinstance(logits, Tensor):
         return None
-    cam.outputs = logits.detach()  # it would keep a whole batch's graph until its next call
+    cam.outputs = logits.detach()  # otherwise it keeps a whole batch's graph until its next call
     return logits
 
 
@@ -76,10 +76,10 @@ def from_torchcam(
 ) -> Adapted:
     """Make an explainer of a torch-cam `extractor` on ``model.net``; it fuses the maps of several layers.
 
-    Its hooks must stay on the network meanwhile: call ``extractor.remove_hooks()`` when you are done.
+    Leave its hooks on the network as long as you use it, then call ``extractor.remove_hooks()``.
 
     Args:
-        kwargs: those of its call, such as ``normalized=False``.
+        kwargs: passed to each call of the extractor, such as ``normalized=False``.
         seed: for extractors that draw random numbers (``SmoothGradCAMpp``, ``SSCAM``).
     """
     name = name or f"torchcam.{type(extractor).__name__}"
@@ -89,10 +89,10 @@ def from_torchcam(
     check_arguments(name, kwargs, ("class_idx", "scores", "targets"))
 
     def call(images: Tensor, targets: Tensor) -> Explanation:
-        # Its hooks catch this pass, and ask for a gradient even where all parameters are frozen.
+        # The extractor's hooks record this pass. They need a gradient even if all parameters are frozen.
         logits = model.split("input").head(prepare(images).requires_grad_())
         maps = extractor(targets.tolist(), logits, **kwargs)
-        extractor.reset_hooks()  # it would keep a whole batch's graph until the next pass
+        extractor.reset_hooks()  # otherwise it keeps a whole batch's graph until the next pass
         return Explanation(maps[0] if len(maps) == 1 else extractor.fuse_cams(maps), logits)
 
     params = params_of(getattr(extractor, "base_cam", extractor)) | params_of(extractor) | kwargs

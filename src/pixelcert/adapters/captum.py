@@ -22,11 +22,11 @@ _SAMPLES = ("n_steps", "nt_samples", "n_samples", "perturbations_per_eval")  # a
 def from_captum(
     attribution: Any, model: Classifier, *, name: str | None = None, seed: int = 0, **kwargs: Any
 ) -> Adapted:
-    """Make an explainer of a Captum `attribution` of ``model.net``, or of `model` itself, then with respect to pixels.
+    """Make an explainer of a Captum `attribution` of ``model.net``, or of `model` itself, which takes pixels.
 
     Args:
-        kwargs: those of its ``attribute``, except inputs and target. Baselines are in the space of the network's
-            input: for ``model.net`` a black image is ``model.normalise(torch.zeros(1, 3, 224, 224))``.
+        kwargs: passed to its ``attribute``; pixelcert gives inputs and target. Baselines are in the space of the
+            network's input: for ``model.net`` a black image is ``model.normalise(torch.zeros(1, 3, 224, 224))``.
         seed: for attributions that draw random numbers (``NoiseTunnel``, ``GradientShap``, ``Lime`` …).
     """
     inner = getattr(attribution, "attribution_method", attribution)  # of a NoiseTunnel
@@ -43,8 +43,8 @@ def from_captum(
         raise ArgumentError(f"{name} does not take {', '.join(sorted(unknown))}: its arguments are {known}.")
     needed = [key for key, one in parameters.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
     if missing := [key for key in needed if key not in kwargs and key not in _GIVEN]:
-        raise ArgumentError(f"{name} needs {', '.join(missing)}: give it by name, as to its attribute().")
-    targeted = "target" in parameters or takes_any  # a neuron's attribution is not
+        raise ArgumentError(f"{name} needs {', '.join(missing)}: give it by name, as you would to attribute().")
+    targeted = "target" in parameters or takes_any  # a neuron's attribution takes no target
 
     def call(images: Tensor, targets: Tensor) -> Explanation:
         target = {"target": targets} if targeted else {}

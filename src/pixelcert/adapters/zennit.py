@@ -17,8 +17,8 @@ from .adapted import Adapted, check_model, inputs_of, params_of
 def from_zennit(explanation: Any, model: Classifier, *, name: str | None = None, seed: int = 0) -> Adapted:
     """Make an explainer of a zennit composite or attributor: relevance of the input, from a one-hot start per target.
 
-    zennit registers the composite for each batch and removes it after it. A composite does not tell its rules'
-    parameters: where you try several, put them in the `name`, for the provenance.
+    zennit registers the composite before each batch and removes it afterwards. A composite does not show the parameters
+    of its rules. If you compare several, put them into `name`, so that the provenance records them.
 
     Args:
         explanation: a composite, which is used with the attributor ``Gradient``, or an attributor of ``model.net``.

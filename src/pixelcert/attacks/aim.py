@@ -14,12 +14,12 @@ from ..plan import ABSTAIN, Plan
 from ..ranking import count_votes, ones_at
 from .judge import Pixel, labels_before
 
-_WIDTH = 0.03  # shares within about this of one half are worth pushing; wider, sure pixels outweigh them by number
+_WIDTH = 0.03  # attack shares within about this of one half; with a larger width the many sure pixels dominate
 
 
 @dataclass(frozen=True)
 class Aim:
-    """Pixels whose labels are to lose the majority at one level, as the votes of `plan` are counted."""
+    """Pixels to attack at one level, and the labels that should lose their majority, counted as in `plan`."""
 
     labels: Tensor  # (N,) of 1 and 0, ABSTAIN where a pixel is not attacked
     level: float
@@ -54,10 +54,10 @@ class Aim:
 
 
 def choose_pixels(certificate: Certificate, level: float | None, count: int, seed: int = 0) -> list[Pixel]:
-    """Choose up to `count` certified pixels, and as many that abstain with a majority to lose.
+    """Choose up to `count` certified pixels, and up to `count` that abstain but have a majority.
 
-    The certified ones are those with the fewest votes for their labels, which should be the easiest to flip, and ties
-    are broken under `seed`. The others are drawn, because those with the fewest votes flip without an attack.
+    The certified ones have the fewest votes for their labels, so they should be the easiest to flip; `seed` breaks
+    ties. The others are drawn at random, because those with the fewest votes flip without an attack.
     """
     check_whole("pixels", count, 1)
     level = certificate.level(level)

@@ -71,14 +71,14 @@ def attack_certificate(
     radii: Sequence[float] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Try to flip pixels of the smoothed map by moving the image, and count with fresh noise how many did.
+    """Try to flip pixels of the smoothed map by moving the image, and count with fresh noise how many flipped.
 
     At each radius the attack makes two perturbations, one against the certified pixels and one against those that
     abstain, and compares them with a random one of the same size. Inside the certified radius no certified pixel may
     lose its majority, whatever is tried.
 
     Args:
-        certificate: what is attacked. It must be about this `explainer` and `image`, which is checked.
+        certificate: the one to attack. It must be about this `explainer` and `image`; this is checked.
         level: K in percent; by default the middle one.
         pixel: row and column, from 0, of the only pixel to attack; by default all are attacked together.
         radii: ℓ2 norms that the perturbations stay just below, in units of pixels in [0, 1]; by default R, 2R, 4R, 8R.
@@ -158,7 +158,7 @@ class Campaign:
         self._check_samples(int((labels != ABSTAIN).sum()))
 
     def _find_aims(self, labels: NDArray[np.int8]) -> dict[str, Aim]:
-        """Return the aim of each attack, without attacks that have no pixels; refuse if none has."""
+        """Return one aim for each attack that has pixels; refuse if no attack has any."""
         certified, aims = self.certificate.labels[self.level] != ABSTAIN, {}
         for change, members in {"certified": certified, "abstaining": ~certified}.items():
             chosen = np.where(members, labels, ABSTAIN).flatten()
@@ -171,7 +171,7 @@ class Campaign:
         return aims
 
     def _choose_gradient(self) -> Callable[[Aim], Gradient]:
-        """Return the gradient to follow: of votes at the input, where the slopes of surrogates are mostly noise."""
+        """Return the gradient to follow; "auto" uses votes at the input, where surrogate slopes are mostly noise."""
         asked, reach = self.effort.gradient, self.explainer.reach
         if asked == "pathwise" or (asked == "auto" and reach is None):
             if surrogate := surrogate_of(self.explainer, self.clean, self._target):
@@ -190,7 +190,7 @@ class Campaign:
         if statistics.votes_against_needed(samples, 0.5, alpha, hypotheses) > samples:
             fewest = statistics.smallest_n(0.5, alpha, hypotheses, "reference")  # one-sided, for so many pixels
             raise ArgumentError(
-                f"samples={samples} cannot prove a flip of one in {hypotheses} pixels counted, even if all agree: use "
+                f"samples={samples} cannot prove one flip among {hypotheses} pixels counted, even if all agree: use "
                 f"{fewest} or more."
             )
 

@@ -23,9 +23,9 @@ Choice = Literal["auto", "pathwise", "stein"]
 class Effort:
     """The effort of an attack, and of its judgement.
 
-    Each of `steps` explains `draws` noisy copies of the image where it stands and follows a gradient: "pathwise", of a
-    differentiable surrogate of the map, or "stein", of votes only; "auto" takes the first where there is one. Each
-    perturbation is judged by `samples` fresh copies, `batch_size` at once. `seed` is the attack's.
+    An attack takes `steps` steps. Each explains `draws` noisy copies of the current image and follows a gradient:
+    "pathwise" differentiates a surrogate of the map, "stein" needs only votes, and "auto" chooses. Then `samples` fresh
+    copies, `batch_size` at once, judge the perturbation. `seed` is the attack's own.
     """
 
     steps: int = 30
@@ -44,7 +44,7 @@ class Effort:
 
     def noise_seeds(self, certificate: int) -> tuple[int, int]:
         """Return the seeds of the attack's noise and of the judging noise; neither is the `certificate`'s seed."""
-        away = 1 if certificate < 0 else -1  # towards zero, where no seed is out of range
+        away = 1 if certificate < 0 else -1  # towards zero, so that no seed leaves its range
         return certificate + away * (2 * self.seed + 1), certificate + away * (2 * self.seed + 2)
 
 
@@ -79,12 +79,12 @@ class Ball:
         return self.project(direction * (_AMPLE * self.radius / norm)) if norm > 0 else direction
 
     def random(self, seed: int) -> Tensor:
-        """Draw a direction evenly, and go its full length."""
+        """Return a perturbation of full length in a direction drawn evenly."""
         generator = torch.Generator().manual_seed(seed)
         return self.stretch(torch.randn(self.image.shape, generator=generator).to(self.image))
 
 
-_REACH = 2.5  # the steps together are so many radii long, as Madry et al. (2018) have it
+_REACH = 2.5  # radii: the length of all steps together, as in Madry et al. (2018)
 _MEMORY = 0.8  # of the running shares
 
 
@@ -92,8 +92,8 @@ _MEMORY = 0.8  # of the running shares
 class Descent:
     """The search for a perturbation under which as many pixels of an aim as possible lose their majority.
 
-    Each step explains noisy copies of the image where it stands, with noise of their own under `seed`. The explainer
-    itself says how the pixels stand, and `gradient`, which has the aim, which way to go.
+    Each step explains noisy copies of the current image, with fresh noise under `seed`. The explainer shows which
+    labels still hold. `gradient`, which has the aim, gives the direction of the step.
     """
 
     gradient: Gradient
@@ -110,7 +110,7 @@ class Descent:
     def run(self, ball: Ball, before: Tensor, report: Callable[[int], None]) -> Tensor:
         """Return a perturbation (C, H, W) in `ball`, going on from the one found `before` at a smaller radius.
 
-        `report` hears how many copies a step took.
+        `report` is called with the number of copies that a step took.
         """
         steps, draws, aim = self.effort.steps, self.effort.draws, self.gradient.aim
         delta = ball.project(ball.stretch(before))

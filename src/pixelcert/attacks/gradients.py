@@ -45,7 +45,7 @@ _STEPS = 4  # on the way of Integrated Gradients: each costs a second derivative
 
 
 def surrogate_of(explainer: Explainer, image: Tensor, target: int) -> Surrogate | None:
-    """Return maps to differentiate: what the explainer brings, a method's formula, or maps that stay in the graph."""
+    """Return maps to differentiate: the explainer's surrogate, a method's formula, or maps that stay in the graph."""
     if told := explainer.surrogate(target):
         return told
     if isinstance(explainer, Method):
@@ -65,7 +65,7 @@ def _has_slope(maps: Surrogate, image: Tensor) -> bool:
     with torch.enable_grad():
         try:
             (slope,) = torch.autograd.grad(maps(leaf).sum(), leaf, allow_unused=True)
-        except RuntimeError as error:  # maps outside the graph, or images that leave it for NumPy
+        except RuntimeError as error:  # the maps are outside the graph, or made with NumPy
             if out_of_memory(error):
                 raise
             return False
@@ -113,8 +113,8 @@ _CELLS = 14  # a side: Stein's estimate has one number per cell and channel
 class Pathwise:
     """The slope of soft votes: sigmoids of the distance to the threshold of the top K %.
 
-    The sigmoid is as wide as the distance varies from one noisy copy to another, pixel by pixel. That is a kernel
-    estimate of the share's slope: copies in which the pixel is near the threshold count most.
+    Each pixel's sigmoid is as wide as the spread of its distance over the noisy copies. That is a kernel estimate of
+    the share's slope: copies in which the pixel is near the threshold count most.
     """
 
     name: ClassVar[str] = "pathwise"
@@ -146,9 +146,9 @@ class Stein:
     """The slope from votes only: noise weighted with the votes that it made.
 
     Pairs ±ε cancel the part of the votes that does not depend on the noise. The error grows with the number of values
-    that are estimated. Where votes depend on what is near, up to `reach` pixels away, a value's slope leaves out the
-    votes of all other pixels, and so their errors. Otherwise the slope is averaged over cells of the image, about 14 to
-    a side; what changes within a cell is lost.
+    that are estimated. If votes depend only on values up to `reach` pixels away, the slope of a value uses only the
+    votes of pixels that near, and so avoids the errors of all others. Otherwise the slope is averaged over cells of the
+    image, about 14 to a side; changes within a cell are lost.
     """
 
     name: ClassVar[str] = "stein"

@@ -39,8 +39,8 @@ class Toll(NamedTuple):
 
     pixels: int
     flipped: int  # at most half of the fresh votes are for the label
-    provably: int  # so few that the label has lost its majority, whatever the fresh noise was, but for a chance of α
-    abstains: int | None = None  # so few that its share is below τ, by a test of its own; None for pixels not certified
+    provably: int  # so few votes that the label has lost its majority, with confidence 1 - α
+    abstains: int | None = None  # so few that its share is below τ, by a second test; None for pixels not certified
 
     @property
     def percent(self) -> float:
@@ -60,8 +60,8 @@ class Judge:
     for all pixels of all attempts together, with confidence 1 - α.
 
     "Abstains" is a claim, too, about certified pixels: the fresh votes are too few for any share of τ or more. The map
-    with abstentions then no longer shows the label, even where it keeps its majority, which is all that is certified.
-    These hypotheses, of all certified pixels under all attempts, have an α of their own.
+    with abstentions then no longer shows the label, even if the label keeps its majority. Only the majority is
+    certified. These hypotheses, of all certified pixels under all attempts, have an α of their own.
     """
 
     labels: NDArray[np.int8]  # (H, W) that may flip: certified ones, and majorities where the certificate abstains
@@ -107,7 +107,7 @@ class Judge:
         return statistics.votes_against_needed(self.samples, share, self.criterion.alpha, hypotheses)
 
     def _kept(self, attempt: Attempt) -> NDArray[np.int32]:
-        """Return the fresh votes for each pixel's label, (H, W); all of them where there is none."""
+        """Return the fresh votes for each pixel's label, (H, W); all samples where a pixel has no label."""
         return np.select([self.labels == 1, self.labels == 0], [attempt.ones, attempt.zeros], self.samples)
 
 

@@ -1,4 +1,4 @@
-"""Outcome: what became of a certificate's pixels when its image was attacked, counted anew with fresh noise."""
+"""Outcome: the effect of attacks on a certificate's pixels, counted with fresh noise."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Outcome:
         return Judge(labels, certified, self.certificate.criterion, self.samples, len(self.attempts))
 
     def toll(self, attempt: Attempt, group: Group) -> Toll:
-        """Count what became of one group of pixels under an attempt."""
+        """Count the flipped and abstaining pixels of one group under an attempt."""
         judge, members = self.judge, self.judge.members(group)
         tests = (judge.flipped, judge.provably_flipped, judge.provably_abstains)
         flipped, provably, abstains = (int((test(attempt) & members).sum()) for test in tests)
@@ -60,9 +60,9 @@ class Outcome:
 
     @property
     def broken(self) -> int:
-        """The number of certified pixels of which the certificate is provably wrong.
+        """The number of certified pixels for which the certificate is provably wrong.
 
-        They flipped inside the radius, under any attempt, or their share is below τ without any change.
+        These pixels flipped inside the radius under some attempt, or their share is below τ without any change.
         """
         broken = np.zeros(self.certificate.votes.size, dtype=bool)
         for attempt in filter(self.inside, self.attempts):

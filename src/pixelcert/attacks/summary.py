@@ -1,4 +1,4 @@
-"""Summary: what became of the pixels of many images, attacked one by one."""
+"""Summary: the flipped pixels of many images, attacked one by one and added up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from .judge import GROUPS, Attempt, Group, Toll
 from .outcome import CHANGES, Outcome
 
-_DIGITS = 9  # multiples of R that differ by rounding only are one
+_DIGITS = 9  # multiples of R that differ only by rounding count as equal
 
 Judged = tuple[Outcome, Attempt]
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Summary:
 def summarise(outcomes: Iterable[Outcome]) -> list[Summary]:
     """Add outcomes up, one summary for every explanation, in the order in which they come.
 
-    What is proven of each outcome is right with its own confidence 1 - α, so all sums over m outcomes are right
+    The proven counts of each outcome are right with its own confidence 1 - α. So all sums over m outcomes are right
     together with confidence 1 - mα.
     """
     return [_summarise_alike(attacked, found) for attacked, found in _grouped(outcomes, _attacked).items()]
@@ -95,9 +95,9 @@ def _images(outcomes: Iterable[Outcome]) -> int:
 
 
 def _share_multiples(outcomes: Sequence[Outcome]) -> bool:
-    """Return True if all were attacked at the same multiples of their R, as certificates of several R usually are.
+    """Return True if all were attacked at the same multiples of their own R, as they are by default.
 
-    Otherwise, as at given radii, they share radii.
+    If the caller gave radii, certificates of several R share those radii instead.
     """
     found = {frozenset(_multiple((one, attempt)) for attempt in one.attempts) for one in outcomes}
     return len(found) == 1 and None not in found.pop()

@@ -93,7 +93,7 @@ def open_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_name(path: Path) -> None:
-    """Refuse a file whose name is too long for the file system, also with the suffix it has while it is written."""
+    """Refuse a name that is too long for the file system, also with the suffix that it has during writing."""
     try:
         with suppress(FileNotFoundError):
             _temporary(path).stat()
@@ -168,9 +168,9 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON can hold it: numbers and names as they are, arrays by their digest, the rest by name.
+    """Return `value` in a form that JSON can hold: numbers and strings unchanged, arrays by digest, the rest by name.
 
-    Never by its `repr`, which may hold an address that changes from one process to the next.
+    It never uses `repr`, which may hold an address that changes from one process to the next.
     """
     if isinstance(value, PLAIN):
         return value

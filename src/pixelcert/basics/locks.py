@@ -1,8 +1,8 @@
-"""Locks: which process is at work on something.
+"""Locks: they show which process is at work on something.
 
-A lock is the operating system's advisory lock on a small file. It ends with its process, however that ends: no stale
-locks, no clocks, no database. Network file systems carry such locks between machines (NFS does; Lustre when mounted
-with `flock`).
+A lock is the operating system's advisory lock on a small file. The system releases it when its process ends for any
+reason, so there are no stale locks. Network file systems carry such locks between machines (NFS does; Lustre when
+mounted with `flock`).
 """
 
 from __future__ import annotations

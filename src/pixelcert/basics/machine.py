@@ -17,8 +17,8 @@ from .messages import ArgumentError
 
 
 def images_per_batch(device: torch.device, values: int) -> int:
-    """Return how many inputs of so many values each fill the device in one batch."""
-    # Of 224 × 224 × 3, a CPU's cache holds few, and a GPU is filled by many.
+    """Return how many inputs of `values` numbers each fill the device in one batch."""
+    # A CPU's cache holds few inputs of 224 × 224 × 3, and a GPU needs many to be busy.
     return max(1, (16 if device.type == "cpu" else 256) * 3 * 224 * 224 // values)
 
 
@@ -38,10 +38,10 @@ def device_name(device: torch.device) -> str:
 
 
 def check_device(device: str | None) -> None:
-    """Refuse a device that cannot hold a number and give it back, before a network is loaded for it."""
+    """Refuse a device that cannot be used, before a network is loaded for it."""
     try:
         torch.zeros(1, device=device or None).item()
-    except Exception as error:  # torch raises anything for devices that it knows by name alone
+    except Exception as error:  # torch raises anything for devices that it knows by name only
         raise ArgumentError(why_unusable(device, error)) from error
 
 
@@ -51,7 +51,7 @@ def why_unusable(device: object, error: Exception) -> str:
 
 
 def why_not_triton(device: torch.device) -> str:
-    """Return why our own GPU kernels cannot be built; "" if they can. Without them torch gives the same, slower."""
+    """Return why pixelcert's GPU kernels cannot be built, "" if they can; torch then gives the same results, slower."""
     return missing_for_compiling(device) if device.type == "cuda" else "not an NVIDIA GPU"
 
 
@@ -71,7 +71,7 @@ def missing_for_compiling(device: torch.device) -> str:
 
 
 def _switch(older: Any, newer: Any) -> tuple[Any, str]:
-    """Return the switch that can be read, by owner and name: the older cannot, once the newer was used."""
+    """Return owner and name of the switch to read: torch refuses the older one once the newer was used."""
     try:
         bool(older.allow_tf32)
     except RuntimeError:
@@ -85,7 +85,7 @@ def _switches() -> tuple[tuple[Any, str], tuple[Any, str]]:
 
 
 def tf32_allowed() -> tuple[bool, ...]:
-    """Return True or False for convolutions, and for matrix products."""
+    """Return two flags: TF32 is allowed for convolutions, and for matrix products."""
     return tuple(getattr(*switch) in (True, "tf32") for switch in _switches())
 
 

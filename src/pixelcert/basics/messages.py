@@ -49,7 +49,7 @@ class DiskFullError(PixelcertError):
 
 
 class PixelcertWarning(UserWarning):
-    """Something legal that a user would want to know about."""
+    """Something that is allowed, but that a user should know about."""
 
 
 @contextmanager
@@ -92,16 +92,16 @@ def check_seed(seed: Any, argument: str = "seed") -> int:
 
 
 def check_range(argument: str, value: Any, inside: Callable[[Any], bool], words: str, example: float) -> float:
-    """Return `value` as a float; refuse anything but a number inside a range, which `words` show and explain."""
+    """Return `value` as a float; refuse anything but a number inside the range that `words` describe."""
     check_number(argument, value, example)
     if not inside(value):
-        raise ArgumentError(f"{argument}={value} is outside {words}, such as {example}.")
+        raise ArgumentError(f"{argument}={value} is outside {words}; use a value such as {example}.")
     return float(value)
 
 
 def check_share(argument: str, value: Any, example: float) -> float:
     """Return `value` as a float; refuse anything but a number in [0, 1]."""
-    return check_range(argument, value, lambda share: 0 <= share <= 1, "[0, 1]: use a share of one", example)
+    return check_range(argument, value, lambda share: 0 <= share <= 1, "[0, 1]: it is a share", example)
 
 
 def check_choice(argument: str, value: object, choices: object) -> None:
@@ -111,7 +111,7 @@ def check_choice(argument: str, value: object, choices: object) -> None:
 
 
 def check_target(target: Any, classes: int | None) -> int:
-    """Return a class index as an int; refuse anything that is none of so many classes, if their number is known."""
+    """Return a class index as an int; refuse anything but a whole number from 0 and, if known, below `classes`."""
     try:
         number = int(target)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with several values

@@ -20,14 +20,14 @@ MOVED = {
 
 
 class _OldName(MetaPathFinder, Loader):
-    """Finds a module under its old name, and those below it: the module itself, not a copy."""
+    """Finds a module, and those below it, under its old name. It gives the module itself, not a copy."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, _OldName()) if _new_name(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         new = _new_name(spec.name)
-        warnings.warn(f"{spec.name} is now {new}; the old path goes in 0.3.0.", FutureWarning, stacklevel=2)
+        warnings.warn(f"{spec.name} is now {new}; the old path works until 0.3.0.", FutureWarning, stacklevel=2)
         module = import_module(new)
         self._spec = module.__spec__
         return module
@@ -38,7 +38,7 @@ class _OldName(MetaPathFinder, Loader):
 
 
 def _new_name(name: str) -> str:
-    """Return the name by which a module, or the package that it was in, is known now; "" if it has not moved."""
+    """Return the new name of a module that moved, alone or with its package; "" if it has not moved."""
     return next((new + name[len(old) :] for old, new in MOVED.items() if f"{name}.".startswith(f"{old}.")), "")
 
 

@@ -1,7 +1,7 @@
 """The command line: every command with its options, in the order of the help.
 
 Each command hands its options to a module of this folder, which is imported when the command runs, so that `--help`
-answers at once. It returns an exit code, or None when there is nothing but success.
+answers at once. It returns an exit code, or None for success.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     terminal.run(app)
 
 
-VotesFiles = Annotated[list[Path], Argument(help="Votes files that `certify` left.")]
+VotesFiles = Annotated[list[Path], Argument(help="Votes files that `certify` wrote.")]
 Weights = Annotated[str, Option(help="DEFAULT, none, or a .safetensors or .pth file.")]
 Levels = Annotated[list[float] | None, Option("-K", "--level", help="K in percent; may be repeated.")]
 Sigma = Annotated[float, Option(help="Standard deviation of the noise.")]
@@ -45,8 +45,8 @@ Device = Annotated[str | None, Option(help="cpu, cuda, …; default: a GPU if th
 Picture = Annotated[bool, Option(help="Draw a picture beside each votes file.")]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]
 StudyFile = Annotated[Path, Argument(help="The study file, in TOML.")]
-Folder = Annotated[Path | None, Option("-o", "--out", help="Folder for votes and tables; default: beside.")]
-Undefined = Annotated[float | None, Option(help="Stands for an undefined GridPG; the paper's is 0.")]
+Folder = Annotated[Path | None, Option("-o", "--out", help="Votes and tables; default: beside the study file.")]
+Undefined = Annotated[float | None, Option(help="Value for an undefined GridPG, such as the paper's 0.")]
 StudySigma = Annotated[float | None, Option(help="Noise; default: the study's first.")]
 StudySamples = Annotated[int | None, Option("-n", "--samples", help="Noisy samples; default: the study's first.")]
 StudyPreset = Annotated[str | None, Option(help="Preset; default: the study's first.")]
@@ -65,7 +65,7 @@ def certify(
     method: Annotated[str, Option(help="One of `pixelcert methods`.")] = "grad_cam",
     layer: Annotated[str | None, Option(help="input, final or a module's name.")] = None,
     param: Annotated[list[str] | None, Option(help="A parameter of the method, NAME=VALUE.")] = None,
-    target: Annotated[str | None, Option(help="Class to explain, index or name; default: the predicted.")] = None,
+    target: Annotated[str | None, Option(help="Class to explain, index or name; default: the predicted one.")] = None,
     level: Levels = None,
     sigma: Sigma = SIGMA,
     n: Annotated[int, Option("-n", "--samples", help="Noisy samples.")] = N,
@@ -76,14 +76,14 @@ def certify(
     sign: Annotated[str | None, Option(help="Rank the map signed, absolute or positive.")] = None,
     seed: Annotated[int, Option(help="Seed of the noise.")] = 0,
     out: Annotated[Path, Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
-    batch_size: Annotated[int | None, Option(help="Noisy images at once; default: chosen.")] = None,
+    batch_size: Annotated[int | None, Option(help="Noisy images at once; default: automatic.")] = None,
     device: Device = None,
-    precision: Annotated[str, Option(help="float32, tf32, bfloat16; auto: the fastest that is as good.")] = "auto",
+    precision: Annotated[str, Option(help="float32, tf32, bfloat16; auto: the fastest suitable one.")] = "auto",
     compiled: Annotated[
-        bool | None, Option("--compile/--no-compile", help="Compile the network; default: where it pays.")
+        bool | None, Option("--compile/--no-compile", help="Compile the network; default: if it saves time.")
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Reuse or continue the votes in the folder.")] = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace votes of other settings there.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace votes of other settings in the folder.")] = False,
     picture: Picture = True,
     as_json: Json = False,
 ) -> int:
@@ -107,13 +107,13 @@ def show(
     alpha: Alpha = ALPHA,
     level: Levels = None,
     correction: Correction = None,
-    out: Annotated[Path | None, Option("-o", "--out", help="Folder for pictures; default: beside.")] = None,
+    out: Annotated[Path | None, Option("-o", "--out", help="Folder for pictures; default: beside the votes.")] = None,
     picture: Picture = True,
     as_json: Json = False,
 ) -> None:
     """Certify saved votes again, at another τ, α, correction or levels, without sampling.
 
-    Each certificate keeps its own promise; choosing the most pleasing of many does not. To see all τ at once, use the
+    Each certificate keeps its own promise, but the best one chosen from many does not. To see all τ at once, use the
     radius map.
     """
     criterion = Criterion(tau, alpha, correction)  # type: ignore[arg-type]
@@ -129,10 +129,10 @@ def attack(
     weights: Weights = "DEFAULT",
     image: Annotated[list[Path] | None, Option(help="Photographs that votes do not hold; may be repeated.")] = None,
     level: Annotated[float | None, Option("-K", "--level", help="K in percent; default: the middle.")] = None,
-    pixels: Annotated[int | None, Option(help="Attack so many of each kind one by one; default: all together.")] = None,
+    pixels: Annotated[int | None, Option(help="Pixels per kind to attack one by one; default: all at once.")] = None,
     radius: Annotated[list[float] | None, Option(help="ℓ2 norms; may be repeated; default: R, 2R, 4R, 8R.")] = None,
-    tau: Annotated[float, Option(help="Of the certificate that is attacked.")] = TAU,
-    alpha: Annotated[float, Option(help="Of the certificate, and of the test that judges the attack.")] = ALPHA,
+    tau: Annotated[float, Option(help="τ of the certificate that is attacked.")] = TAU,
+    alpha: Annotated[float, Option(help="α of the certificate, and of the attack's test.")] = ALPHA,
     correction: Correction = None,
     steps: Annotated[int, Option(help="Steps of each attack.")] = 30,
     draws: Annotated[int, Option(help="Noisy copies for each step.")] = 16,
@@ -140,7 +140,7 @@ def attack(
     gradient: Annotated[str, Option(help="pathwise, stein (for any explainer), or auto.")] = "auto",
     seed: Annotated[int, Option(help="Seed of the attack; never the certificate's noise.")] = 0,
     out: Annotated[Path | None, Option("-o", "--out", help="Folder for perturbations and pictures.")] = None,
-    batch_size: Annotated[int | None, Option(help="Fresh copies at once; default: chosen.")] = None,
+    batch_size: Annotated[int | None, Option(help="Fresh copies at once; default: automatic.")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> int:
@@ -168,7 +168,7 @@ def attack(
 @app.command()
 def plan(
     n: Annotated[int | None, Option("-n", "--samples", help="Noisy samples; default: the fewest.")] = None,
-    tau: Annotated[float | None, Option(help="Probability to exceed; default: the largest n allows.")] = None,
+    tau: Annotated[float | None, Option(help="Probability to exceed; default: the largest that n allows.")] = None,
     radius: Annotated[float | None, Option(help="Radius to certify, instead of τ.")] = None,
     sigma: Sigma = SIGMA,
     alpha: Alpha = ALPHA,
@@ -207,7 +207,7 @@ def report(
     correction: Correction = None,
     limit: Annotated[float, Option(help="MB of votes that may be inside the page; more go beside it.")] = 32,
 ) -> None:
-    """Write an interactive page about saved votes or a study. It asks nothing of the network.
+    """Write an interactive page about saved votes or a study. It loads nothing from the internet.
 
     A page that would be too large loads its votes on demand from a folder beside it, such as report_files/ for
     report.html: keep the two together.
@@ -222,7 +222,7 @@ def serve(
     page: Annotated[Path, Argument(help="A page that `report` wrote.")] = Path("report.html"),
     port: Annotated[int, Option(help="Port on this machine; 0 takes any that is free.")] = 8765,
 ) -> None:
-    """Show a page to browsers on this machine, and to no other, until Ctrl-C."""
+    """Serve a page to browsers on this machine only, until Ctrl-C."""
     from .report import serve
 
     serve(page, port)

@@ -29,7 +29,7 @@ from . import terminal
 from .certify import ModelOptions as ModelOptions
 from .votes import load_certificates, make_folder
 
-_FEW = 6  # tables of single files that a person would read
+_FEW = 6  # up to so many files have a table each
 _AGAINST = {"none": "", "random": "none: random", "certified": "certified", "abstaining": "abstaining"}
 
 
@@ -57,7 +57,7 @@ def prepare(
     model.check()
     _check_images([certificate.votes for certificate in certificates], images)
     if out is not None:
-        make_folder(out, files, "votes", "attack them apart")
+        make_folder(out, files, "votes", "attack them separately")
     load, found = cache(load_model), []
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
@@ -86,11 +86,11 @@ def run(attacks: Sequence[tuple[Path, Campaign]], out: Path | None, as_json: boo
 
 
 def _check_images(votes: Sequence[Votes], files: Sequence[Path]) -> None:
-    """Refuse photographs if none of them was certified, even where the votes hold their own: it is a mistake."""
+    """Refuse photographs if none of them was certified, even if the votes hold their own copy."""
     pairs = ((one.provenance.image, load_image(file, one.size[0])) for one in votes for file in files)
     if files and not any(image_hash(snap(image)) == certified for certified, image in pairs):
         names = ", ".join(dict.fromkeys(one.provenance.image_name or "the image" for one in votes))
-        raise ArgumentError(f"--image {', '.join(map(str, files))} is not what was certified: give {names} itself.")
+        raise ArgumentError(f"--image {', '.join(map(str, files))} is not the certified image: give {names} itself.")
 
 
 def _write(outcome: Outcome, votes: Path, out: Path) -> tuple[Path, ...]:
@@ -191,8 +191,8 @@ def _legend(outcomes: Sequence[Outcome]) -> str:
         f"Flipped: at most half of {outcomes[0].samples} fresh votes are for the pixel's label. Pixels whose true "
         f"share is near one half do so by chance: compare with δ = 0. In brackets, provably flipped: at least "
         f"{to_flip} votes are against the label, so that its true share is below one half. Abstain: at least "
-        f"{to_abstain} are, so that its true share is below τ = {certificate.tau:g} and the map with abstentions shows "
-        f"the label no more. Each of these two claims is right everywhere in the table with confidence "
+        f"{to_abstain} are, so that its true share is below τ = {certificate.tau:g} and the map with abstentions no "
+        f"longer shows the label. Each of these two claims is right everywhere in the table with confidence "
         f"{certificate.confidence}{apart}."
     )
 

@@ -38,7 +38,7 @@ class ModelOptions(NamedTuple):
 
 
 class Output(NamedTuple):
-    """The folder for votes and pictures, and what may become of votes that are already there."""
+    """The folder for votes and pictures, and what to do with votes that are already there."""
 
     folder: Path
     picture: bool
@@ -71,7 +71,7 @@ class Prepared:
         paths = images or photographs()
         for path in paths:
             check_image_file(path)
-        make_folder(output.folder, paths, "images", "rename or run them apart")
+        make_folder(output.folder, paths, "images", "rename or run them separately")
         explained = f"{name}-{layer or METHODS[name].layers[0]}"
         self.places = [Place.of(output.folder / f"{path.stem}-{explained}.safetensors") for path in paths]
         for place in self.places:
@@ -106,12 +106,12 @@ class Prepared:
             except (Interrupted, SamplingError) as stop:
                 counted = f"{stop.votes.counted} of {self.plan.n} samples"
                 file = self.places[len(results)].partial
-                terminal.say(f"{counted} are saved in {file}; the same command with --resume goes on.")
+                terminal.say(f"{counted} are saved in {file}: run the same command with --resume to continue.")
                 if isinstance(stop, Interrupted):
                     return terminal.INTERRUPTED
                 raise
         for result, begun in zip(results, self.begun, strict=True):
-            before = begun.counted if begun else 0  # a batch of another size after these was halved as memory ran out
+            before = begun.counted if begun else 0  # a later batch size was halved because memory ran out
             halved = [batch for batch in result.certificate.votes.provenance.batches or () if batch[0] > before]
             if sizes := "; ".join(f"from sample {first} on, {size} images at once" for first, size in halved):
                 terminal.note(f"{result.image}: memory ran out: {sizes}.")

@@ -24,16 +24,17 @@ def find_limits(
 ) -> dict[str, Any]:
     """Return the limits of n samples on an image of three channels, width × height pixels.
 
-    τ follows from the radius, or is the largest that n allows; n is the fewest that τ needs.
+    If τ is None, it follows from the radius, or is the largest that n allows. If n is None, it is the fewest that τ
+    needs.
 
     A radius map may stay below the radius. It claims every τ at once, so both labels of a pixel may be claimed falsely,
     and each is tested with α/2. A single τ fixed beforehand takes nearly all of α for one label.
     """
     pixels = math.prod(size)
-    Criterion(alpha=alpha)  # refuses what is no α
+    Criterion(alpha=alpha)  # refuses an invalid α
     plan = Plan(sigma=sigma, n=1 if n is None else n)
     if tau is not None and radius is not None:
-        raise ArgumentError(f"tau={tau} and radius={radius} each give the other: name one of them.")
+        raise ArgumentError(f"tau={tau} and radius={radius} determine each other: give only one.")
     if radius is not None:
         tau = float(ndtr((radius + lattice_slack(pixels)) * (1 + 1e-6) / plan.sigma))
         if not radius >= 0 or tau >= 1 - 1e-9:

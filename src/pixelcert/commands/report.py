@@ -21,18 +21,18 @@ from . import terminal
 
 
 def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> None:
-    """Write a page of votes, or of one study; None in what is asked stands for the defaults, or for the study's own."""
+    """Write a page of votes, or of one study. Options that are None take the defaults, or the study's values."""
     if limit < 0:
         raise ArgumentError(f"--limit {limit} is negative: give megabytes, 0 to keep all votes beside the page.")
     if any(out.resolve() == source.resolve() for source in sources):
-        raise ArgumentError(f"--out {out} is what the page is to be made of: name another file, such as report.html.")
+        raise ArgumentError(f"--out {out} is also an input of the page: name another file, such as report.html.")
     most, given = int(1e6 * limit), {name: value for name, value in asked.items() if value is not None}
     if not any(source.suffix == ".toml" or source.is_dir() for source in sources):
         written = write_page(out, _load_each(sources, **given), limit=most, **given)
     elif len(sources) > 1:
         raise ArgumentError(f"{sources[0]} and {len(sources) - 1} more: give votes files only, or one study only.")
     elif given.keys() - {"tau"}:
-        raise ArgumentError("--alpha, -K and --correction are a study's own: change the study file, or leave them out.")
+        raise ArgumentError("--alpha, -K and --correction come from the study file: change them there.")
     else:
         with terminal.progress("votes") as track:
             written = write_study_page(out, open_study(sources[0]), **given, limit=most, progress=track(str(out)))
@@ -43,7 +43,7 @@ def write(sources: Sequence[Path], out: Path, limit: float, **asked: Any) -> Non
 
 
 def _load_each(files: Sequence[Path], levels: Sequence[float] = (), **criterion: Any) -> Iterator[Votes]:
-    """Yield votes one by one, each checked for what is asked of it, so that the error names its file."""
+    """Yield votes one by one, each checked before, so that an error names its file."""
     for file in files:
         votes = Votes.load(file)
         with naming(file):

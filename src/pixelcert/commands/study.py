@@ -66,7 +66,7 @@ def run(
         with live() as watch:
             tally = study.run(inventory, device=device, cluster=cluster, retries=retries, verify=False, watch=watch)
     except KeyboardInterrupt:
-        terminal.say("stopped; everything finished is saved, and the same command goes on.")
+        terminal.say("stopped; finished jobs are saved: run the same command to continue.")
         return terminal.INTERRUPTED
     show_outcome(tally, study.folder)
     _show_results(study, undefined, inventory)
@@ -82,11 +82,11 @@ def results(study: Study, undefined: float | None, **asked: Any) -> None:
 
 
 def find_cluster(ray: str | None, device: str | None, **workers: Any) -> Cluster | None:
-    """Return the cluster that the options name, if any; refuse options that mean nothing there or here."""
+    """Return the cluster that the options name, if any; refuse options that do not apply."""
     given = {name: value for name, value in workers.items() if value is not None}
     if ray is None and given:
         raise ArgumentError(
-            f"--{next(iter(given))} is about the workers of a cluster: give --ray too, or leave it out."
+            f"--{next(iter(given))} applies only to the workers of a cluster: add --ray, or leave it out."
         )
     if ray is not None and device is not None:
         raise ArgumentError(f"--device {device} is for one process: with --ray, give each worker its GPUs by --gpus.")
@@ -121,7 +121,7 @@ def in_words(seconds: float | None) -> str:
 
 
 def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
-    """Print jobs, network runs and time by model, method and layer, then the sums, and the jobs that cannot be done."""
+    """Print jobs, network runs and time by model, method and layer, then the sums and the impossible jobs."""
     for model in dict.fromkeys(kind.model for kind in estimates):
         table = terminal.table(model, "method, layer", "jobs left", "network runs", "per image", "per grid", "in all")
         of_model = {kind: one for kind, one in estimates.items() if kind.model == model}
@@ -131,9 +131,9 @@ def show_estimates(estimates: Mapping[JobKind, Estimate]) -> None:
         terminal.out.print(table)
     possible = [one for one in estimates.values() if not one.refused]
     if seconds := _known_seconds(possible):
-        terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a calibration of moments.")
+        terminal.out.print(f"About {in_words(sum(seconds))} on this machine, by a short calibration.")
     if possible:
-        terminal.out.print(f"Votes to come take about {decimal(sum(one.bytes for one in possible))}.")
+        terminal.out.print(f"New votes will take about {decimal(sum(one.bytes for one in possible))}.")
     refused = {title_of(kind.method, kind.layer, kind.model): one.refused for kind, one in estimates.items()}
     show_notes(((what, why) for what, why in refused.items() if why), "cannot be done")
 
@@ -223,7 +223,7 @@ def show_outcome(tally: Tally, folder: Path) -> None:
     show_notes(tally.notes)
     show_notes(((str(job), cause) for job, cause in tally.failures.values()), "failed")
     if tally.failures:
-        terminal.say(f"Causes are in {folder}/failures; running the study again tries them again.")
+        terminal.say(f"The causes are in {folder}/failures: run the study again to retry these jobs.")
 
 
 # ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +242,7 @@ def show_summary(lines: Sequence[Line], point: Mapping[str, Any]) -> None:
         terminal.out.print(table)
     terminal.out.print(
         f"{escape(point_in_words(point))}. Means over images or grids ± 95 % half-width, # the rank among the "
-        f"methods. certified %: pixels that do not abstain. certified GridPG: certified ones that lie in the right "
-        f"cell of a grid, of all certified ones. deletion area: mean confidence while certified pixels are deleted, "
+        f"methods. certified %: pixels that do not abstain. certified GridPG: share of the pixels certified 1 that "
+        f"lies in the right cell of a grid. deletion area: mean confidence while certified pixels are deleted, "
         f"less is more faithful."
     )

@@ -41,7 +41,7 @@ err = Console(stderr=True, highlight=False, emoji=False)
 
 
 class Commands(TyperGroup):
-    """A group of commands, each of which may return an exit code. Ctrl-C is answered, whatever it interrupts."""
+    """A group of commands that may return exit codes. Ctrl-C always ends with a message and an exit code."""
 
     def invoke(self, ctx: Any) -> None:
         try:
@@ -75,7 +75,7 @@ def loading(text: str) -> Iterator[None]:
 
 
 def _print_in_any_encoding() -> None:
-    """Write what a terminal's encoding lacks in ASCII: our own signs in words, all else as an escape."""
+    """Print in ASCII the letters that the terminal's encoding lacks: our own signs as words, all others as escapes."""
 
     def in_ascii(error: UnicodeError) -> tuple[str, int]:
         assert isinstance(error, UnicodeEncodeError), "nothing is decoded here"
@@ -98,7 +98,7 @@ def say(text: str) -> None:
 
 
 def note(*texts: str) -> None:
-    """Print lines that a user would want to know about."""
+    """Print notes, a line each."""
     for text in texts:
         err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
 
@@ -129,12 +129,12 @@ def status(text: str) -> Any:
 
 @contextmanager
 def progress(unit: str = "samples") -> Iterator[Track]:
-    """Show bars with the time left: ``track(name)`` makes a callback for the library, and its bar when first called."""
+    """Show bars with the time left. ``track(name)`` makes a callback; its bar appears when it is first called."""
     counted = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Bars(*counted, TextColumn(f"{unit}, left"), TimeRemainingColumn(), console=err) as bars:
 
         def track(name: str) -> Progress:
-            task = bars.add_task(name, total=None, visible=False)  # until there is news
+            task = bars.add_task(name, total=None, visible=False)  # until its first callback
             return lambda done, total: bars.update(task, completed=done, total=total, visible=True)
 
         yield track

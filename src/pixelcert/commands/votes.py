@@ -37,7 +37,7 @@ def show(
 ) -> list[Result]:
     """Certify saved votes, all of them before the first picture is drawn."""
     if picture and out is not None:
-        make_folder(out, files, "votes", "show them apart")
+        make_folder(out, files, "votes", "show them separately")
     results = [
         Result(one, file, picture_file(file, one.votes.plan, criterion, levels, out) if picture else None)
         for file, one in zip(files, load_certificates(files, criterion, levels), strict=True)
@@ -127,7 +127,7 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
 
 
 def make_folder(out: Path, sources: Sequence[Path], what: str, remedy: str) -> None:
-    """Make the folder for what comes of `sources`; refuse two whose results would have one name."""
+    """Make the folder for the results of `sources`; refuse two sources whose results would share a name."""
     stems = Counter(source.stem for source in sources)
     if twice := sorted(stem for stem, count in stems.items() if count > 1):
         raise ArgumentError(f"{what} share the name {', '.join(twice)} and would share a file: {remedy}.")
@@ -142,7 +142,7 @@ def picture_file(
 ) -> Path:
     """Return the path for a picture of the votes in `file`.
 
-    Settings that differ from the defaults are in its name, so that it never takes the place of another picture.
+    Settings that differ from the defaults are in its name, so that it never replaces another picture.
     """
     usual, chosen = Criterion(), plan.descending(levels)
     correction = criterion.correction_for(plan)

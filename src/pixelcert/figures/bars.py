@@ -52,7 +52,7 @@ class Lane:
 def _lay_out(
     view: View, kind: str, along: Along, metric: str, label: str, largest: float, note: str
 ) -> tuple[Sheet, list[str], list[Lane]]:
-    """Lay out a sheet for a metric against R or K; return it, the labels of the R or K, and all panels' lanes."""
+    """Lay out a sheet for a metric against R or K; return sheet, labels and the lanes of all panels."""
     view.findings.require(kind)
     require_several(view, along)
     sigmas = sorted(view.settings.sigma) if along == "sigma" else [view.sigma]
@@ -181,7 +181,7 @@ def _boxes(view: View, along: Along) -> Figure:
 
 
 def _draw_box(axes: Axes, values: list[float], middle: float, colour: Colour) -> None:
-    """Draw a box by hand: matplotlib's versions differ in how they lay theirs on the side."""
+    """Draw a horizontal box by hand, because matplotlib's versions differ in how they draw one."""
     (stats,) = boxplot_stats(values)
     low, high = stats["q1"], stats["q3"]
     axes.barh(middle, high - low, _THICK, left=low, color=colour, edgecolor=INK, linewidth=0.5, zorder=2, gid="box")

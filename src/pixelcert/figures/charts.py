@@ -24,10 +24,10 @@ from .titles import caption, layer_title, method_title, model_title, of_model, r
 _LEFT, _ACROSS, _DOWN, _TOP, _BELOW = 0.5, 0.55, 0.95, 0.22, 0.72  # inches around panels
 _LETTERS_PER_INCH = 22  # in the note below a panel
 _NOTES = ("missing", "undefined", "fewer grids")
-HOLLOW = "Hollow: rests on fewer than all images or grids."
+HOLLOW = "Hollow: a mean over fewer than all images or grids."
 EXPLAINED = (
-    "Dashed: what chance would score. Grids on which nothing is certified 1 have no Certified GridPG and are left out; "
-    f"a method without any other is undefined. {HOLLOW} Missing: not measured."
+    "Dashed: the score of chance. Grids on which nothing is certified 1 have no Certified GridPG and are left out; "
+    f"a method with only such grids is undefined. {HOLLOW} Missing: not measured."
 )
 
 
@@ -39,7 +39,7 @@ class Axis:
     metric: str
     title: str
     largest: float
-    at_tau: bool = True  # False for measures of the clean map, which know no τ and no K
+    at_tau: bool = True  # False for measures of the clean map, which have no τ and no K
 
     def at(self, tau: float, level: float) -> MetricAt:
         return (self.metric, tau, level) if self.at_tau else (self.metric, None, None)
@@ -52,7 +52,7 @@ GRID_PG = Axis("grid", "grid_pg", "GridPG of the clean map", 1, at_tau=False)
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes of one model and layer, in a block of panels; a figure has one block or several, one below the other."""
+    """Axes of one model and layer, in one of the blocks of panels that a figure stacks."""
 
     axes: Axes
     block: int
@@ -72,8 +72,8 @@ def _lay_out(
 ) -> tuple[Sheet, list[Panel]]:
     """Lay out panels and the legend of all methods below, their lines in the given style.
 
-    Layers are across for one model, else models are across and layers down. `room` is in inches, for longer notes below
-    each panel.
+    With one model, layers are across; with several, models are across and layers down. `room` is in inches, for longer
+    notes below each panel.
     """
     single = len(view.models) == 1
     places = list(product(view.layers, view.models)) * blocks
@@ -129,7 +129,7 @@ def _draw_baseline(view: View, axes: Axes) -> None:
 
 
 def _write_notes(axes: Axes, notes: Mapping[str, list[str]], methods: int) -> None:
-    """Name below the axes what is not drawn, or rests on fewer grids; hatch axes without any of so many methods."""
+    """List below the axes the methods that are not drawn, or use fewer grids; hatch axes that show no method."""
     said = [f"{why}: {', '.join(names)}" for why, names in notes.items() if names]
     if len(notes["missing"]) + len(notes["undefined"]) == methods:
         show_missing(axes, "missing" if notes["missing"] else "undefined", fontsize=8)
@@ -148,7 +148,7 @@ def deletion_curves(view: View) -> Figure:
     view.findings.require("image")
     if view.tau not in (taus := view.settings.deletion_taus):
         known = ", ".join(f"{tau:g}" for tau in taus) or "none"
-        raise UnavailableError(f"deletion was not measured at τ = {view.tau:g}, but at {known}: name it in deletion.")
+        raise UnavailableError(f"deletion was not measured at τ = {view.tau:g}, only at {known}: add it to deletion.")
     levels = view.levels[::-1]
     note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation. " + HOLLOW
     stated = caption(view, view.all_series("image"), level=levels, note=note)
@@ -188,9 +188,9 @@ def effect_of_tau(view: View) -> Figure:
 def _draw_curves(
     view: View, axes: Axes, x: Sequence[float], series: Mapping[str, list[Job]], metrics: Sequence[MetricAt]
 ) -> None:
-    """Draw a line through each method's means; name a method without any value below, leave single gaps out.
+    """Draw a line through each method's means, with gaps for missing ones; list methods without any value below.
 
-    Points that rest on fewer than all jobs are hollow: along a line the jobs would otherwise change unseen.
+    Points over fewer than all jobs are hollow, so that a reader sees where the jobs change along a line.
     """
     findings, notes = view.findings, {why: list[str]() for why in _NOTES}
     for method, jobs in series.items():
@@ -211,7 +211,7 @@ def _draw_curves(
 
 # ── Scatter plots ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-_ROOM = 0.25  # inches, for the names of methods that rest on fewer grids
+_ROOM = 0.25  # inches, for the names of methods that use fewer grids
 
 
 def tradeoff(view: View) -> Figure:
@@ -243,7 +243,7 @@ def _scatter(view: View, title: str, x: Axis, y: Axis) -> Figure:
 
 
 def _draw_points(view: View, panel: Panel, x: Axis, y: Axis) -> None:
-    """Draw each method at its means; name those without a place below, and those that rest on fewer grids."""
+    """Draw each method at its means; list below the methods without means, and those that use fewer grids."""
     findings, notes = view.findings, {why: list[str]() for why in _NOTES}
     places = [(axis.at(view.tau, view.level), panel.series(view, axis.kind)) for axis in (x, y)]
     for method in view.methods:

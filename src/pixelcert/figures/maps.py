@@ -32,7 +32,7 @@ def selected(view: View) -> tuple[str, ...]:
 
 
 def of_vit(view: View) -> View:
-    """Return a view of the first vision transformer among the models shown, with no choice among the methods."""
+    """Return a view of the first vision transformer among the models shown, with all its methods."""
     titles = {name: f"{name} {view.settings.model_named(name).model}".lower() for name in view.models}
     if not (found := tuple(name for name, title in titles.items() if "vit" in title)):
         raise UnavailableError("the study shows no vision transformer: name one in models, such as vit_b_16.")

@@ -150,7 +150,7 @@ _CHANGES = {"random": "random δ", "certified": "δ against certified", "abstain
 
 @styled
 def attack_panel(outcome: Outcome) -> Figure:
-    """Draw radii across: under every change, the photograph with δ, exaggerated, and the labels with what flipped."""
+    """Draw radii across; for every change, the photograph with an exaggerated δ, and the labels with flipped pixels."""
     before, *attempts = outcome.attempts
     certificate, level, source = outcome.certificate, outcome.level, outcome.certificate.votes.provenance
     photo = photo_of(certificate.votes) / 255

@@ -120,7 +120,7 @@ class Sheet:
 
 
 def add_legend(figure: Figure, handles: Sequence[Artist], where: tuple[float, float], **style: Any) -> Legend:
-    """Add a legend of one line without a frame, its lower left corner at a place in shares of the figure."""
+    """Add a legend of one line without a frame; `where` is its lower left corner, in shares of the figure."""
     bare: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "handlelength": 1.4, "frameon": False}
     ncols = len(handles)
     return figure.legend(handles=handles, loc="lower left", bbox_to_anchor=where, ncols=ncols, **bare, **style)
@@ -157,7 +157,7 @@ def frame(axes: Axes, width: float = 0.6) -> None:
 
 
 def hatch(axes: Axes, box: tuple[float, float, float, float], why: str, fontsize: float, pad: float, **at: Any) -> None:
-    """Hatch a box (left, bottom, width, height) and say why: nothing was measured here, which is not a zero."""
+    """Hatch a box (left, bottom, width, height) and write why, so that a missing measure does not look like zero."""
     left, bottom, width, height = box
     ground: dict[str, Any] = {"facecolor": MISSING, "edgecolor": "#cfcfcf", "hatch": "////", "linewidth": 0}
     axes.add_patch(Rectangle((left, bottom), width, height, **ground, **at))

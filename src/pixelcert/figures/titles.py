@@ -44,7 +44,7 @@ def layer_title(layer: str) -> str:
 
 
 def radius_title(radius: float) -> str:
-    """Round a radius down, so that no promise grows in print.
+    """Round a radius down, so that it is never printed too large.
 
     >>> radius_title(0.16862)
     'R = 0.168'
@@ -53,7 +53,7 @@ def radius_title(radius: float) -> str:
 
 
 def of_model(view: View) -> str:
-    """Return the end of a title where a figure shows one model."""
+    """Return the end of a title: the model if the figure shows only one, else nothing."""
     return f", {model_title(view.model)}" if len(view.models) == 1 else ""
 
 

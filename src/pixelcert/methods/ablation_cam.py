@@ -20,7 +20,7 @@ from .rise import masked_logits
 class AblationCAM(Method):
     """ReLU(Σ_c w_c A_c), with w_c = (y - y_c) / y: the target's logit y, and y_c with channel c set to zero.
 
-    In a transformer the channel is set to zero in the patches, and the class token is left alone. A negative logit
+    In a transformer the channel is set to zero in the patches, and the class token is kept. A negative logit
     changes the sign of all weights, as in the definition; a logit of exactly zero counts as one.
     """
 
@@ -48,7 +48,7 @@ class AblationCAM(Method):
 
     @staticmethod
     def formula(features: Tensor, slopes: Tensor) -> Tensor:
-        """Weight channels by the falls to first order; exact before a linear head."""
+        """Weight channels by the falls, to first order; this is exact before a linear head."""
         return ((slopes * features).sum(dim=(2, 3), keepdim=True) * features).sum(dim=1)
 
     @torch.no_grad()

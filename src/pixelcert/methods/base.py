@@ -23,7 +23,7 @@ _NEAR = 2  # pixels; for Guided Backprop and LRP on ResNet-18, most of the slope
 
 
 def before_linear_head(formula: Formula) -> Any:
-    """Make the property `formula` of a method that ranks pixels so only before a linear head; None elsewhere."""
+    """Make the property `formula` of a method whose formula holds only before a linear head; it is None elsewhere."""
     return property(lambda method: formula if method.linear_head else None)
 
 
@@ -42,7 +42,7 @@ class Method(Explainer):
     layers: ClassVar[tuple[str, ...]] = ("input", "final", "*")  # its own default first; "*" stands for any module
     cost: ClassVar[str]  # runs of the network per image, in words
     citation: ClassVar[str]
-    meanings: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of defaults that do not speak for themselves
+    meanings: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of defaults that need an explanation
     guided: ClassVar[bool] = False  # its ReLUs pass back only positive gradients
     untried: ClassVar[tuple[str, ...]] = ("crops", "fused crops")  # steps of surgery that others ask for at its layer
     batch_independent = True
@@ -65,7 +65,7 @@ class Method(Explainer):
     def require(self, sound: bool, parameter: str, remedy: str) -> None:
         """Refuse a parameter's value; for subclasses that check theirs in `__post_init__`."""
         if not sound:
-            raise ArgumentError(f"{self.name}: {parameter}={getattr(self, parameter)} makes no sense: {remedy}.")
+            raise ArgumentError(f"{self.name}: {parameter}={getattr(self, parameter)} is not valid: {remedy}.")
 
     def tuned(self, tuning: Tuning) -> Method:
         """Return the same method on a copy of its model made for speed; see `pixelcert.models.variants`."""
@@ -102,7 +102,7 @@ class Method(Explainer):
         return done
 
     def find_shortcuts(self) -> None:
-        """Look for what spares passes of the network, so that its steps are on record before the first image."""
+        """Find shortcuts that save passes of the network, so that their steps are on record before the first image."""
         if "head" not in self.untried:
             _ = self.linear_head
 
@@ -133,7 +133,7 @@ class Method(Explainer):
         return [(1.0, 1.0)]
 
     def covers(self, side: int) -> tuple[int, int]:
-        """Return side and stride of the windows that share one value, on maps of so many pixels a side."""
+        """Return side and stride of the windows that share one value, on maps with sides of `side` pixels."""
         return 1, 1
 
     # ── Parameters ────────────────────────────────────────────────────────────────────────────────────────────────────

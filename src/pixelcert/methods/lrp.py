@@ -30,16 +30,16 @@ class LRP(Method):
     normalisation maps them. Linear layers: ε-rule. Residual sums and average pooling: in proportion to the terms. Max
     pooling: all to the winner. Activations: relevance passes unchanged.
 
-    Transformers, after AttnLRP: in attention half of the relevance goes to the values and half to the attention
-    weights; from those by the softmax's gradient, which does not conserve it, to the logits, half to the queries and
-    half to the keys. The four projections have the ε-rule. Layer norm divides by a constant and subtracts its mean as a
-    linear map; GELU passes relevance unchanged; the patch embedding is the first convolution. What class token and
-    position embedding receive is in no map. Other products of two activations (gates) go in halves too, quotients to
-    the dividend, and products with a constant matrix by the ε-rule with ε = 0.
+    Transformers, after AttnLRP: in attention, half of the relevance goes to the values and half to the attention
+    weights. The softmax's gradient, which does not conserve it, passes the latter on: half to the queries and half to
+    the keys. The four projections have the ε-rule. Layer norm divides by a constant and subtracts its mean as a linear
+    map; GELU passes relevance unchanged; the patch embedding is the first convolution. The relevance of class token and
+    position embedding is in no map. Other products of two activations (gates) go in halves too, quotients to the
+    dividend, and products with a constant matrix by the ε-rule with ε = 0.
 
-    A batch norm that cannot be merged, as behind an activation, stays an affine layer, with a warning. A convolution
-    with a batch norm behind it, given as `layer`, is cut off from it, and the same holds. A function without a rule is
-    refused; `torch.autograd.Function` cannot be seen and keeps its own gradient.
+    A batch norm that cannot be merged, as behind an activation, stays an affine layer, with a warning. If `layer` is a
+    convolution with a batch norm behind it, the split separates the two, and the same holds. A function without a rule
+    is refused; `torch.autograd.Function` cannot be seen and keeps its own gradient.
     """
 
     name = "lrp"
@@ -57,7 +57,7 @@ class LRP(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 < self.epsilon < math.inf, "epsilon", "use a number above 0, to keep denominators from it")
+        self.require(0 < self.epsilon < math.inf, "epsilon", "use a number above 0")
 
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         features, head = self.model.split(self.layer)
@@ -88,14 +88,14 @@ class LRP(Method):
 
     @tf32(allowed=False)
     def _fold(self, head: Callable[[Tensor], Tensor], activation: Tensor) -> Folding:
-        """Fold the head's batch norms; refuse a head that answers otherwise then: the rules do not see how it works."""
+        """Fold the head's batch norms; refuse a head whose answer this changes, because the rules cannot follow it."""
         folding, expected = fold_batch_norms(head, activation)
         with Rules(self.epsilon, folding):
             logits = head(activation.detach().requires_grad_()).detach()
         half = torch.finfo(activation.dtype).bits <= 16
         if not agree(logits, expected, Tolerance.ROUNDED if half else Tolerance.REWRITTEN):
             raise ModelError(
-                "lrp cannot follow this network, whose logits change when its batch norms are merged into its "
+                "lrp cannot follow this network, because its logits change when its batch norms are merged into its "
                 "convolutions: use another method, a network whose weights do not depend on the image, or "
                 "precision='float32' where the network rounds roughly."
             )

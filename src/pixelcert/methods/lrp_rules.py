@@ -65,7 +65,7 @@ class Rules(TorchFunctionMode):
         super().__init__()
         self._epsilon, self._folding = epsilon, folding
         self._boxes = {} if box is None else {id(box.pixels): box}
-        # By id, and kept alive, because an id is a tensor's own only as long as it lives.
+        # By id. The tensors are kept alive, because Python uses the ids of deleted ones again.
         self._nonnegative: dict[int, Tensor] = {}
         self._rules: dict[str, Callable[..., Any]] = {
             "conv2d": self._convolution,
@@ -108,7 +108,10 @@ class Rules(TorchFunctionMode):
         return output
 
     def _follow_sign(self, name: str, args: Any, kwargs: Any, output: Any) -> None:
-        """Remember the activations that cannot be negative: there the z⁺-rule is half the work. Looking would wait."""
+        """Remember the activations that cannot be negative, for which the z⁺-rule is half the work.
+
+        To look at their values would mean to wait for the device.
+        """
         given = [id(x) in self._nonnegative for x in _tensors((*args, *kwargs.values()))]
         if args and isinstance(args[0], Tensor) and (output is None or output is args[0]):  # it worked in place
             changed = args[0].untyped_storage().data_ptr()
@@ -119,7 +122,7 @@ class Rules(TorchFunctionMode):
             self._nonnegative[id(output)] = output
 
     def _follow_box(self, func: Any, args: Any, kwargs: Any, output: Any) -> None:
-        """Do to the pixels' box what is done to the pixels before the first convolution, such as padding."""
+        """Apply to the box whatever the network applies to the pixels before the first convolution, such as padding."""
         if isinstance(output, Tensor):
             low = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].low if id(x) in self._boxes else x)
             high = _apply(func, args, kwargs, lambda x: self._boxes[id(x)].high if id(x) in self._boxes else x)
@@ -183,7 +186,7 @@ class _Carry(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, y: Tensor, factor: Tensor) -> Tensor:
         ctx.save_for_backward(factor)
-        return y.clone()  # a network may go on to work in place
+        return y.clone()  # the network may change it in place
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -220,7 +223,7 @@ def _product(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _quotient(func: Any, dividend: Any, other: Any, **kwargs: Any) -> Any:
-    """Give everything to the dividend: a divisor that depends on the input normalises."""
+    """Give everything to the dividend, because a divisor that depends on the input only normalises."""
     return func(dividend, other.detach() if isinstance(other, Tensor) else other, **kwargs)
 
 
@@ -229,7 +232,7 @@ def _cannot_be_negative(name: str, args: Any, kwargs: Any, given: bool) -> bool:
     if name in ("hardtanh", "clamp"):
         bound = kwargs.get("min_val", kwargs.get("min", args[1] if len(args) > 1 else None))
         return isinstance(bound, (int, float)) and bound >= 0
-    if name == "add":  # of tensors alone, as they are
+    if name == "add":  # of tensors only, without a factor
         return given and not kwargs and all(isinstance(x, Tensor) for x in args)
     if name == "pad":  # with zeros
         return given and len(args) == 2 and not kwargs.get("value")

@@ -132,7 +132,7 @@ def hidden_logits(
 
 
 def _run(stages: list[_Stage], down: Tensor, across: Tensor, windows: slice) -> Tensor:
-    """Run the stages one after the other; only the change goes from stage to stage, around it nothing is hidden."""
+    """Run the stages one after the other; each passes only the changed places on to the next."""
     crop = stages[0].crop
     hidden = down.gather(1, crop.down[windows])[:, :, None] & across.gather(1, crop.across[windows])[:, None, :]
     inputs = stages[0].inputs(windows).masked_fill_(hidden[..., None], 0)
@@ -155,7 +155,7 @@ def _for_each_window(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Squares(NamedTuple):
-    """Squares of a map, all of one size, one for each window, as the places that they hold."""
+    """Squares of a map, one for each window and all of one size, as the places that they hold."""
 
     down: Tensor  # (windows, height)
     across: Tensor  # (windows, width)
@@ -201,7 +201,7 @@ class _Stage(NamedTuple):
 
 
 def _stages(local: LocalParts, features: Tensor, rows: Spans, columns: Spans) -> tuple[list[_Stage], str]:
-    """Return stages for the local parts that are worth it and one for the rest; none and the reason if none is."""
+    """Return stages for the local parts that save work, and one for the rest; or no stages and the reason."""
     stages: list[_Stage] = []
     device, change, why = features.device, None, "its features are no maps"
     layout = torch.contiguous_format if features.is_contiguous() else torch.channels_last
@@ -242,7 +242,7 @@ def _along(reach: Reach, places: int, changed: Spans) -> tuple[Spans, Spans]:
 
 
 def _of_one_length(spans: Spans, places: int) -> Spans:
-    """Cut spans off at the ends of so many places, and lengthen them to the longest."""
+    """Cut spans to the places 0 … `places` - 1, then lengthen all to the longest."""
     cut = [(max(first, 0), min(last, places - 1)) for first, last in spans]
     length = max(1, *(last - first + 1 for first, last in cut))
     begins = [min(first, places - length) for first, _ in cut]

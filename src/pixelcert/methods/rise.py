@@ -22,8 +22,8 @@ def masked_logits(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield masks, and logits (B, m, classes) of every image's features times every mask, chunk by chunk.
 
-    `size` is the height and width of the features as maps. Masks × images share batches, as many as fill the device. A
-    linear head is not run: its logits are one product of masks (m, 1, h, w) and evidence.
+    `size` is the height and width of the features as maps. A batch holds as many pairs of mask and image as fill the
+    device. A linear head is not run: its logits are one product of masks (m, 1, h, w) and evidence.
     """
     _, head = method.model.split(method.layer)
     linear, batch = method.linear_head, len(features)
@@ -126,6 +126,6 @@ def _draw(masks: int, cells: int, probability: float, seed: int, device: torch.d
 
 @lru_cache(8)
 def _upsampling(cells: int, size: int, device: torch.device) -> Tensor:
-    """Return the weight of every cell at every position, along one more cell of `size` positions than there are."""
+    """Return the weight of every cell at every position, along `cells` + 1 cells of `size` positions each."""
     upsampled = F.interpolate(torch.eye(cells)[None], size=(cells + 1) * size, mode="linear")
     return upsampled[0].T.to(device)

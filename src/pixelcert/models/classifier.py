@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-INDEX = re.compile("[0-9]{1,9}")  # of a class, in a name's place
+INDEX = re.compile("[0-9]{1,9}")  # of a class, given instead of its name
 
 
 class Classifier:
@@ -36,7 +36,7 @@ class Classifier:
         final: the name of the last spatial layer; found automatically for the common architectures.
         classes: names of the classes, for pictures and tables.
         size: side of the square image that the network was trained on; photographs are cut to it.
-        steps: what was done to make `net` out of another network.
+        steps: the surgery that made `net` out of another network.
     """
 
     is_copy: ClassVar[bool] = False  # nobody else changes the network of a copy
@@ -60,7 +60,7 @@ class Classifier:
         self.name = name or type(net).__name__
         if any(tensor.is_inference() for tensor in (*net.parameters(), *net.buffers())):
             raise ModelError(
-                f"{self.name} was made under torch.inference_mode(), which hides changes of weights: make it outside."
+                f"{self.name} was made under torch.inference_mode(), which hides changes of weights: create it outside."
             )
         self.classes = tuple(classes) if classes is not None else None
         self.size = size
@@ -126,7 +126,7 @@ class Classifier:
         return self._memory.recall(key, find, values=values)
 
     def surgery(self, layer: str) -> Surgery:
-        """Return the record of what was done to the network for `layer`, to which steps are added as they are done."""
+        """Return the record of surgery on the network for `layer`, to which every new step is added."""
         return self._memory.recall(("surgery", layer), lambda: Surgery((step.name, step) for step in self._steps))
 
     @property
@@ -145,7 +145,7 @@ class Classifier:
         return str(_dtype_of(self.net) or torch.float32).removeprefix("torch.")
 
     def class_index(self, name: str) -> int:
-        """Return the index of the class that is called `name`, or whose index `name` is."""
+        """Return the index of the class `name`, which is a class's name or an index."""
         if INDEX.fullmatch(name):
             return check_target(int(name), self.num_classes)
         with naming("target"):
@@ -166,7 +166,7 @@ class Classifier:
         """SHA-256 over the preprocessing, the network's modules and their settings, and all parameters and buffers.
 
         It is kept until the network changes; writing through ``.data`` is not seen as a change. The hash does not cover
-        code, hooks, and settings that a module does not keep under the names it was made with.
+        code, hooks, and settings that a module does not keep under the names of its arguments.
         """
         return self._memory.recall("hash", lambda: _hash(self), values=True)
 

@@ -71,7 +71,7 @@ class LocalParts(NamedTuple):
 
 
 def local_parts(model: Classifier, layer: str) -> LocalParts:
-    """Return the part of `model` after `layer`, as a row of local parts and a rest; as run by a copy made for speed."""
+    """Return `model` after `layer` as a row of local parts and a rest, compiled or fused as `model` is."""
     return model.recall(("local parts", layer), lambda: _find(model, layer))
 
 
@@ -134,7 +134,7 @@ def _waists(net: fx.GraphModule) -> Iterator[tuple[fx.Node, Reach]]:
     nodes = list(net.graph.nodes)
     place = {node: index for index, node in enumerate(nodes)}
     reaches: dict[fx.Node, Reach] = {}
-    open_until = 0  # the last node that uses one of those before
+    open_until = 0  # index of the last node that uses an earlier one
     for index, node in enumerate(nodes):
         reach = Reach() if index == 0 else _reach(node, net, reaches)
         if reach is None:

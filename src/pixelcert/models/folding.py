@@ -123,7 +123,7 @@ class _Record(TorchFunctionMode):
         self.convolutions: dict[int, _Convolution] = {}  # by the id of their output
         self.batch_norms: list[_BatchNorm] = []
         self._readers: Counter[int] = Counter()
-        self._alive: list[object] = []  # a tensor's id is its own only as long as it lives
+        self._alive: list[object] = []  # Python uses the ids of deleted tensors again
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

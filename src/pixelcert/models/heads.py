@@ -149,9 +149,9 @@ def _has_convolution(modules: Iterable[nn.Module]) -> bool:
 
 
 def _slide(net: fx.GraphModule, pool: str, linear: nn.Linear) -> None:
-    """Let linear layers and ReLUs take (B, P, inputs) as they take (B, inputs): only the way in and out changes.
+    """Let linear layers and ReLUs take (B, P, inputs) instead of (B, inputs), by changing only input and output.
 
-    Everything between pooling and the first linear layer is left out: it should have done no more than flatten.
+    Everything between pooling and the first linear layer is left out, because it should only flatten.
     """
     calls = [node for node in net.graph.nodes if node.op == "call_module"]
     windows = next(node for node in calls if node.target == pool)

@@ -27,7 +27,7 @@ _NAMED_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dtype)
 
 
 def structure(net: nn.Module) -> str:
-    """Return one line per module: its name, its class, and those of its arguments that differ from the default."""
+    """Return one line per module: its name, its class, and its arguments that differ from the default."""
     modules = net.named_modules(remove_duplicate=False)
     return "\n".join(f"{name}: {_kind(module)}({_arguments(module)})" for name, module in modules)
 
@@ -79,11 +79,11 @@ _COMPARED_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.dty
 
 
 class Memory:
-    """Answers that are kept for as long as a network stays as it is.
+    """Answers that are kept until a network changes.
 
-    It sees modules, parameters, buffers, hooks and plain attributes that come, go or change, and parameters and buffers
-    that are written in place. It does not see what is written through ``.data``, nor changes inside other objects that
-    a module holds, nor in code. Tensors that are plain attributes are not watched: modules keep activations there.
+    It sees modules, parameters, buffers, hooks and plain attributes that are added, removed or changed, and parameters
+    and buffers that are written in place. It does not see writes through ``.data``, or changes of code or inside other
+    objects that a module holds. Tensors that are plain attributes are not watched: modules keep activations there.
     """
 
     def __init__(self, net: nn.Module, watched: bool = True) -> None:
@@ -115,7 +115,7 @@ class Memory:
         values = [(tensor.data_ptr(), tensor._version, tensor.dtype, tensor.device) for tensor in tensors]
         if values != self._values:
             self._of_values.clear()
-        # The objects themselves are held: a new object may lie where one that is gone lay in memory.
+        # Hold the objects themselves, because a new object may have the address of a deleted one.
         self._structure, self._values = structure, values
 
 
@@ -164,15 +164,15 @@ def any_image(model: Classifier, height: int | None = None, width: int | None = 
 
 
 def own_answer(model: Classifier) -> Tensor | Exception:
-    """Return the logits of `model` for an image of its own size; if it raises an error, return that and warn, once."""
+    """Return the logits of `model` for an image of its own size, or its error, with a warning the first time."""
 
     def find() -> Tensor | Exception:
         answer = try_out(model, any_image(model))
         if isinstance(answer, Exception) and not model.is_copy:
             warnings.warn(
                 f"{model.name} raises an error on an image of its own size, {model.size} × {model.size} "
-                f"({in_words(answer)}), so nothing that is done to it can be tried: give Classifier(…, size=SIDE) the "
-                f"side that it was made for.",
+                f"({in_words(answer)}), so changes to it cannot be tested: give Classifier(…, size=SIDE) the side "
+                f"that it was made for.",
                 PixelcertWarning,
                 stacklevel=9,
             )
@@ -192,7 +192,7 @@ def logits_of(answer: Any, whose: str = "the network") -> Tensor:
 
 @torch.no_grad()
 def try_out(network: Callable[[Tensor], Any], inputs: Tensor) -> Tensor | Exception:
-    """Return the logits of `network`, or the error that it raises. Running out of memory is no answer and is raised."""
+    """Return the logits of `network`, or its error, unless memory ran out: that error is raised."""
     try:
         return logits_of(network(inputs.clone()))
     except Exception as error:  # the network's own code may raise anything

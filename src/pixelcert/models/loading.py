@@ -25,7 +25,7 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision_models() -> ModuleType:
-    """Return ``torchvision.models``, whichever build of torch is beside it."""
+    """Return ``torchvision.models``, even if torchvision's operators do not fit the build of torch."""
     try:
         import torchvision
     except ImportError as error:

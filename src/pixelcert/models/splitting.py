@@ -1,4 +1,4 @@
-"""Split a classifier at a layer: the part before runs once, the part after runs as often as a method needs it."""
+"""Split a classifier at a layer: the part before runs once, the part after as often as a method needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_split(model: Classifier, layer: str) -> Split:
 
 
 def plain_split(model: Classifier, layer: str, change: Callable[[nn.Module], nn.Module] = lambda part: part) -> Split:
-    """Return `model` in two at `layer` as its modules compute it, each part of it after a `change`."""
+    """Return `model` in two at `layer`, neither compiled nor fused, each part after a `change`."""
     if layer == "input":
         net = change(model.net)
         return Split(model.normalise, lambda inputs: logits_of(net(inputs.clone()), model.name))  # it may work in place
@@ -63,7 +63,7 @@ def traced_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.Gra
 
 
 def _trace_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
-    """Trace and cut the network, and try the halves: a trace follows one way through the network's code."""
+    """Trace and cut the network, then test the halves, because a trace follows only one path through its code."""
     halves, why = split_at(model.net, _module_at(model, layer)), ""
     if isinstance(halves, Exception):
         why = f"it cannot be traced: {in_words(halves)}"
@@ -102,7 +102,7 @@ def _joined(model: Classifier, body: Callable[..., Any], head: Callable[..., Any
 
 
 def _compiled(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Compile a function under code of its own: torch compiles only the first few functions that share theirs."""
+    """Compile a function with its own copy of the code, because torch compiles only a few functions that share code."""
     if isinstance(function, FunctionType):
         code, about = function.__code__.replace(), (function.__globals__, function.__name__, function.__defaults__)
         function = FunctionType(code, *about, function.__closure__)
@@ -160,7 +160,7 @@ def feature_maps(features: Tensor, images: Tensor) -> Tensor:
 
 
 class HookedSplit:
-    """A network before and after the last call of the module `layer`, by hooks; it leaves none behind."""
+    """A network before and after the last call of the module `layer`, by hooks that it removes again."""
 
     def __init__(self, net: nn.Module, layer: str) -> None:
         self._net, self._layer = net, layer
@@ -199,7 +199,7 @@ class HookedSplit:
             return self._net(features.new_zeros(len(features), *self._input))
 
     def _check(self, features: Tensor, answer: Any) -> None:
-        """Refuse, once, a head that needs more than the layer: with a blank image it must give the same answer."""
+        """Refuse, once, a head that needs more than the layer: it must give the same answer with a blank image."""
         if self._checked:
             return
         with torch.no_grad():

@@ -25,8 +25,8 @@ class Windows(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         height, width = self.window
-        # Views until they are put side by side. That is as quick as a convolution with the head's weights, which would
-        # keep the weights a second time.
+        # These are views until they are put side by side. That is as quick as a convolution with the head's weights,
+        # and needs no second copy of them.
         windows = features.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, rows, columns, height, width)
         windows = windows.permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
         if self.pooled == self.window:

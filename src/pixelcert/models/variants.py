@@ -44,7 +44,7 @@ class TunedClassifier(Classifier):
         super().__init__(net, **arguments)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Return the network's input in the format asked for: the first parameters may be those of the last layer."""
+        """Return the network's input in the copy's own format, which its first parameter need not have."""
         normalised = super().normalise(images).to(memory_format=self._layout)
         return normalised if self._dtype is None else normalised.to(self._dtype)
 
@@ -64,9 +64,9 @@ def tuned(
 ) -> Classifier:
     """Return a copy of `model` for splitting at `layer`, made once, and again when the network changes.
 
-    It computes in `dtype`, by default the model's own, except for the last linear layer: in the model's own format that
-    costs nothing, and close classes stay apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs and for
-    methods that only call the network.
+    It computes in `dtype`, by default the model's own. The last linear layer keeps the model's own format, which costs
+    nothing and keeps close classes apart. `fused` joins convolutions with their ReLUs, on NVIDIA's GPUs and for methods
+    that only call the network.
     """
     key = ("tuned", dtype, layer, compiled, fused)
     return model.recall(key, lambda: _tune(model, dtype, layer, compiled, fused), values=True)
@@ -83,7 +83,7 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
             model.surgery(layer).note("copied", "no", in_words(error))
             return model
         raise ModelError(
-            f"{model.name} cannot be copied ({in_words(error)}), as another precision and compiling need: use "
+            f"{model.name} cannot be copied ({in_words(error)}), but another precision or compiling needs a copy: use "
             f"precision='float32' and compile=False."
         ) from error
     inputs = model.normalise(any_image(model))
@@ -105,9 +105,9 @@ def _tune(model: Classifier, dtype: torch.dtype | None, layer: str, compiled: bo
 
 @tf32(allowed=False)  # its rounding would hide whether the two are the same
 def _fold(net: nn.Module, original: nn.Module, inputs: Tensor, layer: str, steps: list[Step]) -> nn.Module:
-    """Fold the batch norms of the copy `net` and let nothing work in place; return a plain copy if its answer changes.
+    """Fold the batch norms of the copy `net`, with nothing in place; return a plain copy if its answer changes.
 
-    Guided Backprop would have to copy what a ReLU does in place, and to work in place saves the others nothing.
+    Guided Backprop would need an extra copy for each ReLU in place, and other methods would gain nothing.
     """
     for module in net.modules():
         if getattr(module, "inplace", False) is True:
@@ -198,7 +198,7 @@ def for_grid(model: Classifier, size: int) -> Classifier:
 def _find(model: Classifier, size: int) -> Classifier:
     if isinstance(error := try_out(model, any_image(model)), Exception):
         raise ModelError(
-            f"{model.name} cannot take images of {model.size} × {model.size}, said to be its own size "
+            f"{model.name} cannot take images of {model.size} × {model.size}, which should be its own size "
             f"({in_words(error)}): give Classifier(…, size=SIDE) the side that it was made for."
         ) from error
     if size == model.size:
@@ -209,11 +209,11 @@ def _find(model: Classifier, size: int) -> Classifier:
     return larger
 
 
-def _resized(model: Classifier, size: int, step: Step) -> Classifier:
-    """Return a classifier for another size on the same network; what was done to that network stays on record."""
-    arguments = model.arguments()
-    steps = (step, *arguments["steps"]) if step.done == "same network" else (*arguments["steps"], step)
-    return Classifier(model.net, **{**arguments, "size": size, "steps": steps})
+def _resized(model: Classifier, size: int, step: Step, net: nn.Module | None = None) -> Classifier:
+    """Return a classifier for another size, on the same network or on `net`; earlier steps stay on record."""
+    arguments = model.arguments() | {"size": size}
+    arguments["steps"] = (step, *arguments["steps"]) if step.done == "same network" else (*arguments["steps"], step)
+    return Classifier(net or model.net, **arguments)
 
 
 def _slide(model: Classifier, size: int) -> Classifier:
@@ -231,9 +231,9 @@ def _slide(model: Classifier, size: int) -> Classifier:
         )
         return _resized(model, size, Step("grid", "same network", f"the head cannot slide: {net}"))
     # Another name, because at this size it is another function than the plain network: their votes must not mix.
-    arguments = model.arguments()
-    steps = (*arguments["steps"], Step("grid", "sliding head"))
-    return Classifier(net, **{**arguments, "name": f"{model.name}, sliding head", "size": size, "steps": steps})
+    sliding = _resized(model, size, Step("grid", "sliding head"), net)
+    sliding.name = f"{model.name}, sliding head"
+    return sliding
 
 
 # ── ReLUs replaced ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -43,7 +43,7 @@ def choose(
     Only the seed decides the order of the photographs (sorted by file, then shuffled by NumPy's PCG64). Images are the
     first ones that pass. Grids take photographs from the same stream and use one again only when no others fit. So
     images do not depend on grids, nor grids on images, and asking for more of either keeps the first ones. The batch
-    size matters only to a confidence within rounding of the threshold.
+    size matters only if a confidence is within rounding of the threshold.
 
     Args:
         photographs: what to choose from, as `find_photographs` lists it.
@@ -152,7 +152,7 @@ def _check_photographs(request: Request, photographs: Sequence[Photograph]) -> N
         raise ArgumentError(f"photographs has {file} {times} times: list every file once.")
     images, grids, cells = request.images, request.grids, request.m**2
     if images == grids == 0:
-        raise ArgumentError("images=0 and grids=0 choose nothing: ask for one of either.")
+        raise ArgumentError("images=0 and grids=0 choose nothing: ask for at least one image or grid.")
     if images is not None and images > len(photographs):
         raise ArgumentError(f"images={images} of {len(photographs)} photographs: ask for fewer, or give more.")
     targets = {photograph.target for photograph in photographs}
@@ -172,7 +172,7 @@ def _check_filters(filters: Sequence[Classifier], photographs: Sequence[Photogra
     """Refuse models that cannot judge these photographs."""
     name, times = Counter(model.name for model in filters).most_common(1)[0] if filters else ("", 0)
     if times > 1:
-        raise ArgumentError(f"filters has {name!r} {times} times: name them apart with Classifier(…, name=…).")
+        raise ArgumentError(f"filters has {name!r} {times} times: give each its own name by Classifier(…, name=…).")
     for model in filters:
         if model.channels != 3:
             raise ArgumentError(f"filters: {model.name!r} takes {model.channels} channels: use models of RGB images.")

@@ -74,7 +74,7 @@ def _column(header: list[str], names: Sequence[str], path: Path) -> int:
 
 
 def _relative(file: str, folder: Path) -> str:
-    """Return `file` relative to the folder in its only spelling, so that no file can be listed twice."""
+    """Return `file` relative to the folder, always spelt alike, so that no file can be listed twice."""
     inside = Path(os.path.relpath(os.path.join(folder, file), folder))
     if not file or inside.parts[:1] == ("..",) or not (folder / inside).is_file():
         raise ArgumentError(
@@ -214,7 +214,7 @@ def _check_count(classes: Sequence[str], whose: str, count: int = CLASSES) -> No
     if classes and len(classes) != count:
         raise ArgumentError(
             f"classes has {len(classes)} names and {whose} has labels of {count} classes: use a model of those "
-            f"classes, or give labels=FILE.csv in the model's own."
+            f"classes, or give labels=FILE.csv with the model's own."
         )
 
 

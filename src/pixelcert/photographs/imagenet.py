@@ -93,7 +93,7 @@ def ranks(order: Sequence[str], used: Iterable[str], source: Path) -> dict[str, 
 
 
 def in_order(wnids: Collection[str], subject: str, count: int = CLASSES) -> list[str]:
-    """Return the WNIDs of all 1000 classes, or of a model's `count`, sorted; refuse others, which `subject` has."""
+    """Return the WNIDs of all 1000 classes, or of a model's `count`, sorted; `subject` begins the refusal of others."""
     if len(wnids) not in (CLASSES, count):
         raise ArgumentError(
             f"{subject} {len(wnids)} of ImageNet's 1000 classes ({min(wnids)}, …), too few to tell their indices: "

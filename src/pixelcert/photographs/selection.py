@@ -37,7 +37,7 @@ def shuffled(bits: np.random.PCG64, count: int) -> list[int]:
 
 
 def drawn(bits: np.random.PCG64, count: int, below: int) -> list[int]:
-    """Return `count` random numbers from 0 to below - 1; of 64 bits, whose remainders are even enough."""
+    """Return `count` random numbers from 0 to below - 1. Remainders of 64 bits are even enough."""
     return [int(number) % below for number in bits.random_raw(count)]
 
 

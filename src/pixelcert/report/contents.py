@@ -46,7 +46,7 @@ class Index:
         self._alike: Counter[tuple[Any, ...]] = Counter()
 
     def add(self, votes: Votes, levels: Sequence[float] | None = None) -> None:
-        """Add votes; their counts and photograph become chunks. Those that nothing tells apart are numbered."""
+        """Add votes; their counts and photograph become chunks. Votes with equal choices are numbered."""
         votes.require_complete()
         photo = None if votes.photo is None else self._find_photo(votes.photo)
         counts = self._chunks.add("counts", pack(votes, levels))
@@ -60,7 +60,7 @@ class Index:
         """Return everything added, as the page reads it."""
         if not self._entries:
             raise ArgumentError(
-                "there are no votes to show: give votes files that `certify` left, or a study that has run."
+                "there are no votes to show: give votes files that `certify` wrote, or a study that has run."
             )
         facets, chosen = _facets(self._with_own_image_names())
         entries = [{**entry, "choices": values} for entry, values in zip(self._entries, chosen, strict=True)]
@@ -131,7 +131,7 @@ def _at_tau(votes: Votes, criterion: Criterion) -> dict[str, Any]:
 def _facets(choices: Sequence[dict[str, str]]) -> tuple[list[dict[str, Any]], list[list[int]]]:
     """Return the lists to choose from, and for each entry its place in them.
 
-    A list is shown if it decides something that those before it leave open.
+    A list is shown if it separates entries that the lists before it do not.
     """
     facets: list[dict[str, Any]] = []
     chosen, told_apart = [list[int]() for _ in choices], 1

@@ -28,7 +28,7 @@ NAME = re.compile(r"(counts|photo|figure)-[0-9a-f]{20}")
 class Chunks:
     """Chunks by name. They stay in memory up to `limit`; beyond it, all move to `folder`.
 
-    As a context, it deletes the files that an earlier page of the same name left or, if the page fails, its own.
+    As a context manager, it deletes the files of an earlier page of the same name or, if the page fails, its own.
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -73,7 +73,7 @@ class Chunks:
 
 
 def choices_of(votes: Votes) -> dict[str, str]:
-    """Return facts that tell these votes from others, the most telling first."""
+    """Return facts that tell these votes from others, the most important first."""
     plan, source = votes.plan, votes.provenance
     return {
         "Image": source.image_title,
@@ -175,7 +175,7 @@ def _tables(study: Study) -> Iterator[dict[str, Any]]:
 def _line(line: Line, beyond: Collection[tuple[str, str]]) -> dict[str, Any]:
     """Return cells and the mean rank. Where nothing can be certified, all methods are equal and none has a rank.
 
-    In `beyond` are (model, kind of scene) of the maps with too many pixels for n to certify any at the point's τ.
+    `beyond` holds (model, kind of scene) of the maps with too many pixels for n to certify any at the point's τ.
     """
     reached = {column.metric for column in COLUMNS if (line.model, column.scene) not in beyond}
     cells = []

@@ -42,7 +42,7 @@ def votes_html(votes: Votes) -> str:
 
 
 def _block(votes: Votes, maps: Sequence[NDArray[np.float64]], what: str, below: str) -> str:
-    """Show a title, photograph (if any) and `maps` in one row, with one alternative text for all maps, and the rest."""
+    """Show a title, a row with photograph (if any) and `maps`, which share an alternative text, and the rest."""
     source = votes.provenance
     title = escape(f"{source.image_title}, {source.target_name}: {source.title}")
     photo = "" if votes.photo is None else _tag(votes.photo, "jpeg", "Photograph")

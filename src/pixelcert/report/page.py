@@ -109,12 +109,12 @@ def compose(title: str, content: dict[str, Any], chunks: dict[str, str]) -> str:
         "index": _inert(content),
         "chunks": blocks,
     }
-    # In one pass: nothing that is put in is looked at again.
+    # In one pass, so that the text put in is not searched again.
     return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], _resource("page.html"))
 
 
 def join_script(parts: Iterable[str]) -> str:
-    """One script of its parts, in one scope. Modules would be tidier, but a page on disk may not import any."""
+    """Join the parts into one script with one scope. Modules would be tidier, but a page on disk may not import any."""
     return "\n".join(['"use strict";', *(_resource(f"script/{part}.js") for part in parts)])
 
 
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """The library prints nothing."""
+        """Print nothing."""
 
 
 def _read(path: Path) -> bytes | None:

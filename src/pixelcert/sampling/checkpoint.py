@@ -21,7 +21,7 @@ from .sample import Interrupted, SamplingError, Subject, differences, resume, sa
 
 
 class Place(NamedTuple):
-    """The files of a subject's votes: whole ones, and what an interruption leaves of them."""
+    """The files of a subject's votes: one for whole votes, one for partial votes after an interruption."""
 
     whole: Path
     partial: Path
@@ -32,7 +32,7 @@ class Place(NamedTuple):
         return cls(file, file.with_suffix(".partial.safetensors"))
 
     def save(self, votes: Votes) -> None:
-        """Write votes as whole or as partial ones; whole ones end the partial file."""
+        """Write votes to the whole or the partial file; whole votes also remove the partial file."""
         votes.save(self.whole if votes.complete else self.partial)
         if votes.complete:
             self.partial.unlink(missing_ok=True)
@@ -48,7 +48,7 @@ def sample_into(
 ) -> Iterator[tuple[Votes, ...]]:
     """Yield every subject's votes, saved in its places: started ones are resumed, new ones share batches.
 
-    What an interruption or a failure leaves is saved as partial votes before the exception passes on.
+    After an interruption or a failure it saves partial votes, and then raises the exception again.
     """
     fresh = [subject for subject, votes in zip(subjects, found, strict=True) if votes is None]
     sampled = sample_plans(plans, explainer, fresh, tuning)
@@ -71,7 +71,7 @@ def sample_into(
 def find_votes(
     place: Place, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning, overwrite: bool
 ) -> Votes | None:
-    """Return votes of this very question that are already there; refuse others, unless they may be replaced."""
+    """Return earlier votes with the same settings, if there are any; refuse other votes unless `overwrite` is set."""
     found = None
     for path in filter(Path.exists, place):
         try:
@@ -92,21 +92,21 @@ def find_votes(
 
 
 def explainer_of(source: Provenance, load: Callable[[], Classifier]) -> Method:
-    """Make the method that a provenance names again, at its layer, on the model that `load` gives."""
+    """Make the method that a provenance names, at its layer, on the model that `load` returns."""
     if source.method not in METHODS:
         raise ArgumentError(
-            f"{source.method} is none of `pixelcert methods`, so it cannot be made again here: attack it from Python, "
-            f"with pixelcert.attack(votes, explainer, image)."
+            f"{source.method} is not one of `pixelcert methods`, so this command cannot make it: attack it from "
+            f"Python, with pixelcert.attack(votes, explainer, image)."
         )
     return method(source.method, load(), source.layer, **source.params)
 
 
 def image_of(votes: Votes, files: Sequence[Path] = ()) -> Tensor:
-    """Return the very image that was certified: one of the files, or the picture in the votes where it is exact."""
+    """Return exactly the image that was certified: one of the files, or the picture in the votes if that is exact."""
     given = [load_image(file, votes.size[0]) for file in files]
     stored = [] if votes.photo is None else [torch.from_numpy(votes.photo.astype("float32") / 255).permute(2, 0, 1)]
     for image in (*given, *stored):
         if image_hash(snap(image)) == votes.provenance.image:
             return image
     name = votes.provenance.image_name or "the image"
-    raise ArgumentError(f"the votes hold {name} for pictures only, not exactly: give the file with --image.")
+    raise ArgumentError(f"the votes hold only a rounded picture of {name}: give the file with --image.")

@@ -1,8 +1,8 @@
 """The loop: noise → explainer → ranking → counts. The only expensive part.
 
-Memory is O(levels × pixels) for each image besides one batch, whatever n is. Batches are filled with the samples of
-several images where one has too few. Nothing leaves the device before an image is done, and on an accelerator the next
-batch is always queued before the last one is waited for, so that it never waits for Python.
+Memory is O(levels × pixels) for each image besides one batch, whatever n is. If one image has too few samples for a
+batch, the next images fill it. Nothing leaves the device before an image is done. The loop queues the next batch of an
+accelerator before it waits for the last one, so that the device never waits for Python.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .precision import rounding
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the `votes` counted so far. They cannot be certified, but saved and resumed to the planned n.
+    """Ctrl-C, with the `votes` counted so far, which can be saved and resumed to the planned n, but not certified.
 
-    `all_votes` are those of every plan, where several were sampled at once.
+    `all_votes` are those of every plan, if several were sampled at once.
     """
 
     def __init__(self, *all_votes: Votes) -> None:
@@ -49,12 +49,12 @@ class SamplingError(ExplainerError):
 
 
 class _NothingButNaNError(ExplainerError):
-    """An explainer of which no vote is worth keeping."""
+    """The explainer returned nothing but NaN, so no vote is worth keeping."""
 
 
 @dataclass
 class Task:
-    """One image on its way from no votes, or some, to all that were planned. Every plan counts the same maps."""
+    """One image, and its votes as far as they are counted. Every plan counts the same maps."""
 
     plans: tuple[Plan, ...]
     clean: Tensor  # (C, H, W), on the lattice
@@ -63,12 +63,12 @@ class Task:
     progress: Progress | None
     photo: NDArray[np.uint8] | None
     batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
-    has_map: bool = False  # one that is not NaN everywhere, as far as known
-    surgery: Mapping[str, str] | None = None  # as it was for the last batch: another image may be begun since
+    has_map: bool = False  # True once a map was not NaN everywhere
+    surgery: Mapping[str, str] | None = None  # of the last batch: another image may have begun since
 
     @property
     def plan(self) -> Plan:
-        """The plan of the noise, which is the same in all."""
+        """The first plan; all draw the same noise."""
         return self.plans[0]
 
     @property
@@ -169,7 +169,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
         votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
             f"sampling failed after {votes[0].counted} of {votes[0].plan.n} samples ({type(error).__name__}: {error}): "
-            f"mend the cause, then resume the votes that this error carries, as `certify --resume` and `study run` do.",
+            f"fix the cause, then resume the votes of this error, as `certify --resume` and `study run` do.",
             *votes,
         ) from error
 
@@ -197,7 +197,7 @@ def _fill(begun: Sequence[Task], source: Iterator[Task], batch_size: int) -> lis
 
 
 def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_size: int) -> _Batch:
-    """Explain and count a batch, or have an accelerator begin to. Tasks change only when all went well."""
+    """Explain and count a batch; on an accelerator, only queue that work. Tasks change only if nothing fails."""
     first = pieces[0].task
     clean, plans = first.clean, first.plans
     images = torch.empty((pieces[-1].slots.stop, *clean.shape), device=clean.device)
@@ -229,7 +229,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
 
 
 def _ahead(task: Task) -> int:
-    """Return how many batches may be queued while one is waited for."""
+    """Return how many batches may be queued while the loop waits for one."""
     return 1 if task.clean.device.type == "cuda" else 0
 
 
@@ -248,9 +248,10 @@ def _wait(batch: _Batch) -> None:
 def _check_independence(explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, plan: Plan) -> None:
     """Refuse maps that depend on the rest of the batch: their votes would not be independent.
 
-    Only gross dependence shows, and only explainers that do not vouch for themselves are checked (`Method` does). One
-    that draws random numbers of its own differs from call to call, and cannot be checked. An image that has another map
-    by itself is compared with copies of itself, because a GPU rounds otherwise in a batch of another size.
+    The check finds only gross dependence, and skips explainers that set `batch_independent` (`Method` does). An
+    explainer that draws random numbers differs from call to call, and cannot be checked. If an image has another map
+    when it is the only one, it is compared with a batch of its copies, because a GPU rounds differently in a batch of
+    another size.
     """
 
     def votes(some: Tensor) -> Tensor:

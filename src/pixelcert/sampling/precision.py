@@ -20,20 +20,20 @@ from ..explainer import Explainer, Precision, Tuning
 from ..votes import Provenance
 
 _LONG = 4_000_000  # passes of 224 × 224 pixels from which compiling saves more time than it takes
-# Batches that one call of the explainer may take on an accelerator, so that progress shows and little is lost when it
-# ends; a CPU takes one.
+# Batches that one call of the explainer may take on an accelerator: few, so that progress shows and little is lost when
+# the process ends. A CPU takes one.
 _CALL = 64
 
 
 class Settled(NamedTuple):
-    """A tuning that leaves nothing open, and the faster ways that "auto" did not take, each with the reason."""
+    """A tuning with nothing left open, and the faster ways that "auto" did not take, each with the reason."""
 
     tuning: Tuning
     steps: dict[str, str]  # for the provenance
 
 
 def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: int, passes: float = 0) -> Settled:
-    """Settle what `tuning` leaves open, and refuse what cannot be had.
+    """Settle what `tuning` leaves open, and refuse settings that are not possible.
 
     - precision "auto": bfloat16 on GPUs that have it, where the method bears it; float32 elsewhere. A black box, and a
       model that is not in float32, are left as they are.
@@ -53,7 +53,7 @@ def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: i
 
 
 def settle_as(source: Provenance, explainer: Explainer, device: torch.device, batch_size: int | None) -> Tuning:
-    """Settle as votes of `source` were computed, as far as the explainer can be told; a black box is as it is."""
+    """Return the tuning with which votes of `source` were computed; a black box keeps its own."""
     own, size = own_precision(explainer, device), batch_size or source.batch_size
     known = source.precision in get_args(Precision) and (_is_single(own) or own == source.precision)
     if known and explainer.tunable:
@@ -62,7 +62,7 @@ def settle_as(source: Provenance, explainer: Explainer, device: torch.device, ba
 
 
 def choose_batch_size(explainer: Explainer, device: torch.device, values: int) -> int:
-    """Return how many noisy images of so many values one call takes, from the passes that one of them takes."""
+    """Return how many noisy images of `values` numbers one call takes, given the passes that each needs."""
     full = images_per_batch(device, values)
     calls = 1 if device.type == "cpu" else _CALL
     return max(1, min(full, calls * full // max(1, explainer.passes)))
@@ -78,7 +78,7 @@ def own_precision(explainer: Explainer, device: torch.device) -> str:
 
 @contextmanager
 def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
-    """Make a GPU repeat itself exactly, and round float32 to TF32 for all tunings but "float32", inside the block.
+    """Make a GPU's results repeatable, and round float32 to TF32 for all tunings but "float32", inside the block.
 
     These are settings of the whole process: sample from one thread at a time.
     """
@@ -133,7 +133,7 @@ def _why_not_tuned(explainer: Explainer, tuning: Tuning) -> str:
 
 
 def _why_not_compiled(explainer: Explainer, device: torch.device, asked: Tuning, precision: str, passes: float) -> str:
-    """Return why the network is not compiled, "" if it is; refuse it where it was asked for and cannot be done."""
+    """Return why the network is not compiled, "" if it is; refuse to compile where that is not possible."""
     if asked.compile is False:
         return "not asked for"
     if not explainer.tunable:

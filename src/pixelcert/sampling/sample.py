@@ -1,4 +1,4 @@
-"""Sample: from an explainer and an image to `Votes`. Everything asked is checked at this door, before the loop."""
+"""Sample: from an explainer and an image to `Votes`. All arguments are checked here, before the loop."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def sample(
         levels: K in percent, in any order.
         sign: rank the maps "signed", by "absolute" value, or by "positive" part; by default as the preset says.
         preset: "default", or "reference" to reproduce the published code's ranking and test.
-        tau, alpha, correction: the certificate to be asked for, so that an n too small for it is refused before
-            sampling; votes do not depend on them. ``tau=None`` skips the check.
+        tau, alpha, correction: of the certificate that you will ask for. An n too small for it is refused before
+            sampling. Votes do not depend on these three; ``tau=None`` skips the check.
         batch_size: noisy images per call of the explainer; chosen by default, halved when memory runs out.
         precision: "float32", "tf32" or "bfloat16"; "auto" takes the fastest that hardly changes certificates. The
             certificate is about the function as computed, so each is sound.
-        compile: whether to compile the network first; "auto" does on a GPU where the wait pays.
+        compile: whether to compile the network first; "auto" does so on a GPU if that saves time.
         progress: called with (samples counted, samples planned) after every batch.
 
     Raises:
@@ -120,7 +120,7 @@ def sample_each(
 def sample_plans(
     plans: Sequence[Plan], explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
 ) -> Iterator[tuple[Votes, ...]]:
-    """Do as `sample_each` for several plans that draw the same noise: maps are made once, and counted by each plan."""
+    """Yield votes as `sample_each` does, for several plans with the same noise, which count the same maps."""
     noises = {(plan.sigma, plan.n, plan.seed) for plan in plans}
     if len(noises) != 1:
         raise ArgumentError(f"plans draw different noise (sigma, n, seed): {sorted(noises)}. Sample them one by one.")
@@ -149,10 +149,10 @@ def sample_plans(
 def resume(
     votes: Votes, explainer: Explains, image: Image, *, batch_size: int | None = None, progress: Progress | None = None
 ) -> Votes:
-    """Count the planned samples that `votes` lacks: at the same batch size, the votes of an uninterrupted run.
+    """Count the planned samples that `votes` lacks; an uninterrupted run of the same batch size gives the same votes.
 
-    Refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
-    only: it is up to you to give the same.
+    It refuses an image, model, method or machine other than those the votes came from. A black box is known by its name
+    only, so make sure that you give the same one.
     """
     explainer, source = as_explainer(explainer), votes.provenance
     Tuning(batch_size).check()
@@ -162,7 +162,7 @@ def resume(
     about = _about(explainer, device, tuning) | {"image": image_hash(clean), "image_name": source.image_name}
     now = Provenance(**about, target=source.target, surgery={**(source.surgery or {}), **tuned.surgery})
     if changed := source.differences(now):
-        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample anew, or give the same.")
+        raise ArgumentError(f"these votes cannot be resumed: {'; '.join(changed)}. Sample again, or give the same.")
     if votes.complete:
         return votes
     counts, batches = (to_counts(votes, device),), list(source.batches or ())
@@ -173,7 +173,7 @@ def resume(
 def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
-    """Say in words what sets `votes` apart from those that this plan, explainer and subject would give."""
+    """List in words how `votes` differ from those that this plan, explainer and subject would give."""
     clean, device = on_lattice(subject.image, explainer)
     settled, _ = settle(explainer, replace(tuning, compile=False), device, clean.numel())
     about = _about(explainer, device, settled) | {"image": image_hash(clean), "image_name": subject.name}
@@ -190,7 +190,7 @@ def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]
 
 
 def on_lattice(image: Image, explainer: Explainer) -> tuple[Tensor, torch.device]:
-    """Return an image on the lattice, on the CPU as yet, and the device of the explainer's model, else its own."""
+    """Return an image on the lattice, still on the CPU, and the device of the explainer's model, else the image's."""
     checked = check_image(image, explainer.model.channels)
     return snap(checked.cpu()), explainer.model.device or checked.device
 
@@ -209,13 +209,13 @@ def _in_advance(tasks: Iterator[Task], device: torch.device) -> Iterator[Task]:
         upcoming = deque(thread.submit(make) for _ in range(4))
         while (task := upcoming.popleft().result()) is not None:
             for tensor in (task.clean, *(counts.votes for counts in task.counts)):
-                tensor.record_stream(torch.cuda.current_stream(device))  # not to be given away while that reads them
+                tensor.record_stream(torch.cuda.current_stream(device))  # keep the memory while that stream reads it
             upcoming.append(thread.submit(make))
             yield task
 
 
 def _about(explainer: Explainer, device: torch.device, tuning: Tuning) -> dict[str, Any]:
-    """Tell for the provenance of explainer and machine."""
+    """Return the facts about explainer and machine that a provenance holds."""
     return {
         **describe(explainer),
         "class_names": {},  # the loop adds those that are answered

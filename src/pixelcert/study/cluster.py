@@ -1,4 +1,4 @@
-"""Cluster: a study on Ray. Worker processes do the same jobs; Ray starts each, and starts it again when it dies."""
+"""Cluster: a study on Ray. Ray starts the worker processes, and starts a worker again when it dies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RemoteWorker:
 
     def __init__(self, inventory: Inventory, base: Path, folder: Path, token: Path, threads: int) -> None:
         if not token.exists():
-            raise ArgumentError(f"{folder} on {os.uname().nodename} is not the folder of this run: share it.")
+            raise ArgumentError(f"{folder} on {os.uname().nodename} is not the folder of this run: use a shared one.")
         torch.set_num_threads(threads)
         self._worker = Worker(Materials(inventory, base), Store(folder, inventory.settings))
 
@@ -87,7 +87,7 @@ def run_on_ray(
 
 
 class Pool:
-    """The workers of a cluster, and their jobs. A worker joins when it is ready, and again after it died."""
+    """The workers of a cluster, and their jobs. A worker joins when it is ready, and after each restart."""
 
     def __init__(self, ray: Any, workers: Sequence[Any], store: Store) -> None:
         self._ray, self._store = ray, store
@@ -120,7 +120,7 @@ class Pool:
         return failed
 
     def _endings(self) -> Iterator[tuple[Job, Ending]]:
-        """Yield what has happened within a second."""
+        """Yield the attempts that end within a second."""
         ready, _ = self._ray.wait([*self._doing, *self._starting], timeout=1.0)
         for future in ready:
             if future in self._starting:
@@ -168,7 +168,7 @@ def _connect(cluster: Cluster) -> Any:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address where nobody answers, for which Ray itself would wait for minutes."""
+    """Refuse an address where nobody answers, because Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         raise ArgumentError(f"address={address} is not one of a Ray cluster: write auto, HOST:PORT or ray://HOST:PORT.")

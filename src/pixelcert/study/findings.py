@@ -68,7 +68,7 @@ class Measured:
 
 
 class Findings(Measured):
-    """The jobs of a study by what they are, their measures, and their certified maps."""
+    """The jobs of a study by their settings, with their measures and certified maps."""
 
     def __init__(self, study: Study) -> None:
         super().__init__(study.store)
@@ -205,7 +205,7 @@ class View:
         return fewest_samples(self._plan, self.settings.criterion(tau), size**2)
 
     def own_layer(self, method: str) -> str:
-        """Return the layer to show a method at: the one asked for, else the one it prefers if the study has it."""
+        """Return the layer to show a method at: its preferred one if this view has it, else the first."""
         preferred = METHODS[self.findings.base(method)].layers[0]
         return preferred if preferred in self.layers else self.layers[0]
 

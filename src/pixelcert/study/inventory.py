@@ -1,7 +1,7 @@
 """Inventory: a study's settings, and what they stand for: weights, sizes and the photographs chosen.
 
-It is saved in the study's folder. So jobs and results can be named again without loading a model, and a study can be
-repeated on the same photographs.
+It is saved in the study's folder. Later commands read it there and need not load a model, and a study can be repeated
+on the same photographs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ModelFacts:
     weights: str  # SHA-256 of the parameters
     image_size: int  # side in pixels of its images
     cell_size: int  # of the photographs in its grids
-    grid_size: int  # of the grids as it sees them; smaller than side · cell_size where it takes no other size
+    grid_size: int  # of the grids that it gets; smaller than side · cell_size if it takes only one size
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Inventory:
             selection_file = str(content["selection"])
             selection = _load_selection(folder / selection_file)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` mends it.") from error
+            raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` repairs it.") from error
         return cls(settings, models, selection, selection_file)
 
 
@@ -167,7 +167,7 @@ def _check_folder(settings: Settings, base: Path) -> None:
     folder = image_folder(settings, base)
     if isinstance(folder, Path) and not folder.is_dir():
         raise ArgumentError(
-            f"images.folder = {settings.images.folder!r} is not a folder beside the study file: mend it."
+            f"images.folder = {settings.images.folder!r} is not a folder beside the study file: correct it."
         )
 
 
@@ -177,7 +177,7 @@ def _same_classes(
     """Return the class names that all models share; refuse others, because a class is one index for all models."""
     if classes and model.classes and classes != model.classes:
         raise ArgumentError(
-            f"models: {name} has other classes, or another order of them, than {settings.models[0]}: study them apart."
+            f"models: {name} has other classes, or another order of them, than {settings.models[0]}: use two studies."
         )
     return classes or model.classes
 
@@ -216,7 +216,7 @@ def _warn_left_out(files: Sequence[str], why: str, remedy: str) -> None:
 
 
 def _selection_file(settings: Settings, models: Mapping[str, ModelFacts], photographs: list[Photograph]) -> str:
-    """Return a name made from what is asked for, and from the photographs and labels to choose from."""
+    """Return a file name made from the settings, and from the photographs and labels to choose from."""
     asked: dict[str, Any] = {
         "images": settings.images.model_dump(mode="json"),
         "grids": settings.grids.model_dump(mode="json", include={"count", "side"}),

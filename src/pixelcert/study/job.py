@@ -1,4 +1,4 @@
-"""Job: one method at one layer of one model on one scene, sampled once. Its key is a digest of what it asks."""
+"""Job: one method at one layer of one model on one scene, sampled once. Its key is a digest of its settings."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Job:
 
 
 def jobs(inventory: Inventory) -> Iterator[Job]:
-    """Yield every job of a study: a model, then a method, is done with before the next is needed.
+    """Yield every job of a study, model by model and, for each model, method by method.
 
     Jobs that share their maps come close together, which keeps their mean time steady while a study runs.
     """

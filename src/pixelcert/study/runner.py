@@ -51,7 +51,7 @@ class Tally:
         return self.total - sum(self.waiting.values())
 
     def record(self, job: Job, ending: Ending) -> None:
-        """Count what became of a job. A failed one still waits, for a later try."""
+        """Count the end of an attempt. A failed job still waits, for a later try."""
         if ending.memory is not None:
             self.memory = max(ending.memory, self.memory or 0.0)
         if ending.what in ("failed", "died"):
@@ -71,7 +71,7 @@ class Tally:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the last job is done, at each kind's mean, or that of all kinds; None before one is done."""
+        """Estimated seconds left, from the mean of each kind of job, else of all kinds; None before one is done."""
         waiting = {kind: count for kind, count in self.waiting.items() if count > 0}
         means = {kind: fmean(seconds) for kind, seconds in self._seconds.items()}
         if waiting and not means:
@@ -85,10 +85,10 @@ _PAUSE = 0.5  # seconds between looks at jobs that other processes are doing
 
 
 def run_jobs(jobs: Sequence[Job], worker: Worker, tally: Tally, watch: Watch, retries: int = 1) -> None:
-    """Do every job that is not done. Failed ones are tried again at the end, `retries` times; none stops the others.
+    """Do every job that is not done, and try failed ones again at the end, `retries` times.
 
-    Any number of processes may do this on one folder at once. Ctrl-C and a full disk end it, with everything finished
-    in the store.
+    A failed job does not stop the others. Any number of processes may do this on one folder at once. Ctrl-C and a full
+    disk end the run; finished jobs are in the store.
     """
     todo = list(jobs)
     for _ in range(1 + retries):
@@ -123,7 +123,7 @@ def _try_all(jobs: Sequence[Job], worker: Worker, tally: Tally, watch: Watch) ->
     return failed
 
 
-_SHORT = 32  # network passes per image above which a method is not timed itself, but the network behind its layer
+_SHORT = 32  # network passes per image; of methods with more only the network behind their layer is timed
 _SAMPLES = {"cpu": 2}  # noisy images timed at once; an accelerator is timed on its own batch
 _ROUNDS = 3  # the first warms up; the quickest counts, because others may use the machine
 

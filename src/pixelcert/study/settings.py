@@ -116,7 +116,7 @@ class Settings(_Table):
     @classmethod
     def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
         for tau in taus or ():
-            Criterion(tau)  # refuses what is no τ
+            Criterion(tau)  # refuses an invalid τ
         return taus
 
     @model_validator(mode="after")
@@ -177,7 +177,7 @@ class Settings(_Table):
         return given.model_copy(update={"model": given.model or name})
 
     def method_named(self, name: str, layer: str | None = None) -> tuple[str, dict[str, Any]]:
-        """Return the method and parameters behind a name in `methods`; its table of the layer's name goes first."""
+        """Return the method and parameters behind a name in `methods`; a table for the layer overrides others."""
         given = self.method.get(name, {})
         params = {key: value for key, value in given.items() if not isinstance(value, Mapping)}
         params |= given.get(layer, {}) if layer else {}
@@ -207,7 +207,7 @@ class Settings(_Table):
 
 
 def load_settings(path: str | Path) -> Settings:
-    """Return the settings in a study file; refuse it with all its mistakes at once."""
+    """Return the settings in a study file; the error for a bad file lists all its mistakes."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -218,14 +218,14 @@ def load_settings(path: str | Path) -> Settings:
     try:
         return Settings.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ArgumentError(f"{path} is not valid TOML ({error}): mend that line.") from error
+        raise ArgumentError(f"{path} is not valid TOML ({error}): correct that line.") from error
     except ValidationError as error:
         lines = "\n".join(f"  {_in_words(mistake)}" for mistake in error.errors())
         raise ArgumentError(f"{path} cannot be run as it is:\n{lines}") from error
 
 
 def _in_words(mistake: Any) -> str:
-    """Say one of pydantic's findings as the key, the value and the remedy."""
+    """Return one of pydantic's findings as a line with the key, the value and the remedy."""
     key = ".".join(part for part in mistake["loc"] if isinstance(part, str))  # without places in lists
     if mistake["type"] == "extra_forbidden":
         table = Settings if len(mistake["loc"]) == 1 else _TABLES.get(str(mistake["loc"][0]), Settings)

@@ -1,4 +1,4 @@
-"""Store: the files in which jobs leave their answers, and a lock for each job, held by the process that does it.
+"""Store: the files with the answers of jobs, and a lock for each job, held by the process that does it.
 
 Where a file system has no locks, two processes may do the same job at once. That only wastes time, because files are
 replaced whole, and both hold the same answer.
@@ -67,7 +67,7 @@ class Store:
         return self.measures_file(job).exists()
 
     def begun(self, job: Job) -> bool:
-        """Return True if a process is doing the job, or was cut off while it did."""
+        """Return True if a process is doing the job, or ended in the middle of it."""
         return self.lock_file(job).exists()
 
     def damaged(self, jobs: Sequence[Job], progress: Progress | None = None) -> list[Path]:
@@ -116,7 +116,7 @@ class Store:
                 yield job, str(failure["cause"])
 
     def make_room(self, job: Job) -> None:
-        """Remove what a process that was killed in this job left half written; refuse a disk without room for votes.
+        """Remove half-written files of a process that was killed in this job; refuse a disk without room for votes.
 
         The caller holds the job's lock.
         """
@@ -130,7 +130,7 @@ class Store:
 
 
 def bytes_of_votes(job: Job) -> int:
-    """Return about how large a job's votes file is."""
+    """Return the approximate size of a job's votes file, in bytes."""
     counts = (2 + bool(job.plan.guess)) * len(job.plan.levels) * count_type(job.plan.n).itemsize
     return (counts + 3) * job.size**2 + (1 << 13)
 

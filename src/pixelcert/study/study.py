@@ -19,7 +19,7 @@ from .worker import Materials, Worker
 
 
 class Study:
-    """Models × methods × layers × σ × n on images and grids, as a file names them, with the answers in a folder.
+    """The jobs of a study file, models × methods × layers × σ × n on images and grids, with answers in a folder.
 
         study = Study.open("study.toml")
         study.run()
@@ -109,7 +109,7 @@ class Study:
             self.verify(inventory)
         all_jobs = list(jobs(inventory))
         todo = [job for job in all_jobs if not self.store.done(job)]
-        todo.sort(key=self.store.begun)  # a job that ended its process before comes last
+        todo.sort(key=self.store.begun)  # last come jobs that a process began and did not end: one may have killed it
         tally = Tally.of(all_jobs, todo)
         watch(tally)
         if cluster is None:
@@ -158,5 +158,5 @@ class Study:
         if changed := [name for name in now if now[name] != then[name]]:
             raise ArgumentError(
                 f"{', '.join(changed)} changed in the study file since it was last planned or run in {self.folder}: "
-                f"`pixelcert study run` does what is missing, `pixelcert study plan` only looks."
+                f"use `pixelcert study run` to do what is missing, or `pixelcert study plan` to see how much it is."
             )

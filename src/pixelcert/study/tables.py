@@ -24,7 +24,7 @@ from .store import Store
 
 CONFIDENCE = 0.95  # of the intervals around means over scenes
 _CHUNK = 50_000  # rows written at once
-_VALUES = ("value", "low", "high")  # of a scene; low and high end its certified interval
+_VALUES = ("value", "low", "high")  # of a scene; low and high are the ends of its certified interval
 
 JOB = ("model", "method", "family", "layer", "params", "preset", "sigma", "n", "scene")
 POINT = (*JOB, "tau", "radius", "level", "metric")
@@ -194,7 +194,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """A method at a layer of a model: its means (rows of `means`) by metric, and its ranks among the methods there."""
+    """A method at a layer of a model: its means by metric (rows of `means`), and its ranks there."""
 
     model: str
     layer: str
@@ -208,7 +208,7 @@ class Line:
         return sum(self.ranks.values()) / len(self.ranks) if self.ranks else None
 
     def cell(self, metric: str) -> tuple[str, str]:
-        """Return a mean and its rank for a person; no rank where there is no mean, and then the reason."""
+        """Return a mean and its rank in words; without a mean, the reason and no rank."""
         row = self.means.get(metric)
         if row is None or row["count"] == 0:
             return "not measured", ""
@@ -259,7 +259,7 @@ def point_in_words(point: Mapping[str, Any]) -> str:
 
 
 def mean_in_words(row: Row, metric: str) -> str:
-    """Say a mean with its 95 % half-width, and over how many of the planned scenes it is, if not over all."""
+    """Return a mean with its 95 % half-width and, if scenes are missing, the number of scenes behind it."""
     if row["mean"] is None:
         return "undefined"
     digits = 1 if metric == "certified" else 3

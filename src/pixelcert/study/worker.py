@@ -50,7 +50,7 @@ Labels = Mapping[float, NDArray[np.int8]]  # level → (H, W)
 
 
 class Ending(NamedTuple):
-    """The end of an attempt: "found" done or "busy" being done by another process, or what this one did."""
+    """The end of an attempt: "found" if it was done already, "busy" if another process does it, or the result."""
 
     what: Literal["done", "found", "busy", "failed", "died"]
     seconds: float | None = None
@@ -92,7 +92,7 @@ class Materials:
         return np.asarray(explain_copies(explainer, clean, self.target(job), **asked)[1].maps.cpu())
 
     def _load_model(self, name: str) -> Classifier:
-        self._explainer.cache_clear()  # they hold the model before
+        self._explainer.cache_clear()  # its explainers hold the previous model
         model = load_study_model(self.settings, name, self._base, self._device)
         if model.weights_hash != self._inventory.models[name].weights:
             raise ModelError(f"the weights of {name} are not those of the plan: plan or run the study again.")
@@ -123,9 +123,9 @@ class Worker:
         self.materials, self.store = materials, store
 
     def attempt(self, job: Job, progress: Progress | None = None) -> Ending:
-        """Do a job unless it is done, or another process is doing it. A failure is recorded with its cause.
+        """Do a job unless it is done, or another process is doing it; save the cause if it fails.
 
-        A full disk is not the job's failure, nor is a GPU that answers nothing any more: they end the run.
+        A full disk and a GPU that no longer answers are not failures of the job: they end the run.
         """
         with self.store.lock(job) as mine:
             if self.store.done(job):
@@ -140,14 +140,14 @@ class Worker:
             except Exception as error:
                 self.store.save_failure(job, cause := f"{type(error).__name__}: {error}")
                 if "CUDA error" in str(error):  # every later call would fail too
-                    remedy = "The GPU is lost to this process: run again to go on."
+                    remedy = "This process cannot use the GPU any more: run again to continue."
                     raise PixelcertError(f"{job}: {cause}. {remedy}") from error
                 return Ending("failed", cause=cause)
             peak = torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else None  # GiB
             return Ending("done", time.monotonic() - started, memory=peak, notes=notes)
 
     def do(self, job: Job, progress: Progress | None = None) -> list[str]:
-        """Leave the job's votes and measures in the store, and return the library's warnings.
+        """Save the job's votes and measures in the store, and return the library's warnings.
 
         An interruption leaves partial votes, which are resumed later. The caller holds the job's lock.
         """
@@ -162,14 +162,14 @@ class Worker:
         return [str(warning.message) for warning in caught if issubclass(warning.category, PixelcertWarning)]
 
     def _sample(self, job: Job, explainer: Method, image: Tensor, progress: Progress | None) -> Votes:
-        """Return the job's votes, kept in the store, with those of its siblings that count the same maps."""
+        """Sample the job and the siblings that count the same maps, save all votes, and return the job's."""
         tuning, place = self.materials.settings.tuning, self.store.place(job)
         subject = Subject(image, self.materials.target(job), job.scene.name, progress)
         if (partial := load_votes(place.partial)) is not None:
             try:
                 return next(sample_into([[place]], [job.plan], explainer, [subject], [partial], tuning))[0]
             except ArgumentError as error:  # such as votes counted on another machine, which rounds differently
-                warnings.warn(f"{error} The job began again.", PixelcertWarning, stacklevel=2)
+                warnings.warn(f"{error} The job starts again.", PixelcertWarning, stacklevel=2)
         with ExitStack() as locks:
             siblings = [other for other in job.siblings if locks.enter_context(self._untouched(other))]
             places, plans = zip(*((self.store.place(one), one.plan) for one in (job, *siblings)), strict=True)
