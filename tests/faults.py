@@ -570,8 +570,8 @@ FAULTS = (
     Fault(
         "models",
         "a head that slides is forgotten at another size",
-        'arguments["steps"] = (step, *arguments["steps"]) if step.done == "same network" else (*arguments["steps"], step)',
-        'arguments["steps"] = (*arguments["steps"], step)',
+        '(step, *arguments["steps"]) if step.done == "same network" else',
+        '(step, *arguments["steps"]) if not step.done else',
         "tests/test_surgery.py::test_a_head_that_slides_at_one_size_is_told_to_slide_at_others",
     ),
     # ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────

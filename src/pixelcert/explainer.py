@@ -55,11 +55,6 @@ class Tuning:
             check_whole("batch_size", self.batch_size, 1, example=16)
 
 
-def _uncounted(height: int, width: int) -> int | None:
-    """Return None: the number of classes is not known."""
-    return None
-
-
 @dataclass(frozen=True)
 class NoModel:
     """The model of a black box, as far as it is known. A `pixelcert.Classifier` has the same parts."""
@@ -70,7 +65,7 @@ class NoModel:
     channels: int | None = None
     classes: Sequence[str] | None = None
     precision: str = "float32"  # the number format of its parameters
-    count_classes: Callable[[int, int], int | None] = _uncounted  # by height and width of an image
+    count_classes: Callable[[int, int], int | None] = lambda height, width: None  # by height and width of an image
 
 
 Model: TypeAlias = "Classifier | NoModel"

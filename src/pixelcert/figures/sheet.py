@@ -23,6 +23,8 @@ from .palette import FAINT, FAMILIES, INK, MISSING, SOFT, Colour
 MARGIN, HEADING, LINE = 0.22, 0.5, 0.155  # inches; a line of the caption or the legend
 EDGE: Mapping[str, Any] = MappingProxyType({"edgecolor": "#999999", "linewidth": 0.5})  # around colours of a legend
 BASELINE: Mapping[str, Any] = MappingProxyType({"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2))})
+Key = Mapping[str, Colour]  # of a legend, by name
+_NO_KEY: Key = MappingProxyType({})
 _WIDTH_OF_LETTER = 0.0575  # inches, roughly, in the caption
 _NARROWEST = 4.6
 
@@ -53,14 +55,7 @@ class Sheet:
     """A matplotlib figure: a title, contents of a given size in inches, then the legend and the caption."""
 
     def __init__(
-        self,
-        title: str,
-        width: float,
-        height: float,
-        caption: str,
-        *,
-        legend_lines: int = 0,
-        key: Mapping[str, Colour] = MappingProxyType({}),
+        self, title: str, width: float, height: float, caption: str, legend_lines: int = 0, key: Key = _NO_KEY
     ) -> None:
         """Lay the sheet out. The legend is the `key`, names of colours, or `legend_lines` lines to fill later."""
         self.width = max(width, _NARROWEST) + 2 * MARGIN

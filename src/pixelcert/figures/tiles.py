@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..votes import Votes
 from .palette import ABSTAINED, SOFT, TARGET, ZERO, Colour, level_colours
-from .sheet import Sheet, frame, show_missing
+from .sheet import Key, Sheet, frame, show_missing
 
 _GAP, _GROUP_GAP, _LETTER = 0.05, 0.16, 0.068  # inches; a letter is one of a bold heading
 _TITLE, _GROUP_TITLE = 0.17, 0.21  # heights of the headings of columns and of their groups
@@ -44,9 +44,7 @@ class Tile:
 Row = tuple[Heading, Sequence[Tile | None]]  # None where the mosaic stays empty
 
 
-def mosaic(
-    title: str, columns: Sequence[Heading], rows: Sequence[Row], caption: str, key: Mapping[str, Colour], size: float
-) -> Figure:
+def mosaic(title: str, columns: Sequence[Heading], rows: Sequence[Row], caption: str, key: Key, size: float) -> Figure:
     """Draw rows of tiles, each `size` inches wide; places without a tile stay empty."""
     headings = [heading for heading, _ in rows]
     lefts, width = _places([column.group for column in columns], size, _LETTER)

@@ -211,14 +211,11 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
             _check_independence(explainer, images, targets, maps, first.plan)
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
-    counted = [
-        tuple(
-            counts.plus(ranking, slots, answers, classes, plan)
-            for counts, ranking, plan in zip(task.counts, rankings, plans, strict=True)
-        )
-        for task, _, slots in pieces
-    ]
-    counted = [tuple(one.to("cpu") if one.counted == first.plan.n else one for one in counts) for counts in counted]
+    counted = []
+    for task, _, slots in pieces:
+        each = zip(task.counts, rankings, plans, strict=True)
+        more = [counts.plus(ranking, slots, answers, classes, plan) for counts, ranking, plan in each]
+        counted.append(tuple(one.to("cpu") if one.counted == first.plan.n else one for one in more))
     nan, surgery = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True), explainer.surgery
     for (task, samples, _), counts in zip(pieces, counted, strict=True):
         task.counts, task.surgery = counts, surgery

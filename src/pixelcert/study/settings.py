@@ -137,12 +137,10 @@ class Settings(_Table):
 
     def _check_tables(self) -> None:
         """Refuse a table for a name that the study does not use."""
-        for table, given, listed, others in (
-            ("model", self.model, self.models, self.images.filter),
-            ("method", self.method, self.methods, ()),
-        ):
+        of_models = ("model", self.model, (*self.models, *self.images.filter))
+        for table, given, listed in (of_models, ("method", self.method, self.methods)):
             for name in given:
-                if name not in (*listed, *others):
+                if name not in listed:
                     raise ValueError(
                         f"{table}.{name}: {name!r} is not in {table}s = {list(listed)}: add it, or remove the table"
                     )

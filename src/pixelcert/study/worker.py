@@ -186,12 +186,7 @@ class Worker:
 
 
 def measure(
-    votes: Votes,
-    settings: Settings,
-    scene: Scene,
-    model: Classifier,
-    image: Tensor,
-    clean_map: NDArray[Any] | None = None,  # of a grid
+    votes: Votes, settings: Settings, scene: Scene, model: Classifier, image: Tensor, clean_map: NDArray[Any] | None
 ) -> dict[str, Any]:
     """Return measurements: metric, τ, level, value and, where there is one, the certified interval around it."""
     levels = votes.plan.levels
