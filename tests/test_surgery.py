@@ -483,7 +483,7 @@ def test_a_gpu_without_bfloat16_is_told(gpu) -> None:
     [
         ("grad_cam_pp", Net, "the method's certificates would change"),
         ("grad", OnlyFloat32, "OnlyFloat32 cannot compute in torch.bfloat16 (…"),
-        ("grad", Locked, "Locked cannot be copied (cannot pickle '_thread.lock' object), as another precision …"),
+        ("grad", Locked, "Locked cannot be copied (cannot pickle '_thread.lock' object), but another …"),
     ],
 )
 def test_auto_that_stays_with_float32_tells_why(name, net, why, gpu) -> None:
@@ -500,7 +500,7 @@ def test_auto_that_stays_with_float32_tells_why(name, net, why, gpu) -> None:
         ("occlusion", Net, LONG, GPU, "", "occlusion runs the network at many sizes"),
         ("lrp", Net, LONG, GPU, "", "lrp changes functions of the network as it runs, which a compiler does not see"),
         ("grad", Net, LONG, GPU, "no Triton", "no Triton"),
-        ("grad", Locked, LONG, GPU, "", "Locked cannot be copied (cannot pickle '_thread.lock' object), as another …"),
+        ("grad", Locked, LONG, GPU, "", "Locked cannot be copied (cannot pickle '_thread.lock' object), but another …"),
     ],
 )
 def test_auto_that_does_not_compile_tells_why(name, net, passes, device, lacks, why, gpu) -> None:
@@ -716,7 +716,7 @@ def test_votes_whose_network_takes_another_surgery_now_are_not_resumed(tmp_path:
     votes = pc.Votes.load(stopped(explainer).save(tmp_path / "votes.safetensors"))
     model.net.conv.register_forward_hook(lambda module, given, answer: answer + 0)  # no hash sees it
     why = "0 of 1 (1 do not follow a plain convolution of their own)"
-    with pytest.raises(pc.ArgumentError, match=re.escape(f"resumed: folded was '1 of 1', now '{why}'. Sample anew")):
+    with pytest.raises(pc.ArgumentError, match=re.escape(f"resumed: folded was '1 of 1', now '{why}'. Sample again")):
         votes.resume(explainer, IMAGE)
 
 
