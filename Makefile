@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: demo study test test-long lint bench clean
 
 demo: $(INSTALLED)  ## certify the embedded photographs: pictures, votes and a page in out/
-	$(BIN)/pixelcert certify --out out
+	$(BIN)/pixelcert certify --resume --out out
 	$(BIN)/pixelcert report out/*-final.safetensors --out out/report.html
 
 study: $(INSTALLED)  ## every method on the embedded model and photographs: votes and tables in out/study/

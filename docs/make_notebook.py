@@ -27,9 +27,10 @@ model.classes[target], round(confidence, 3)""",
     ),
     (
         "## Votes\n\nThe explainer sees 100 noisy copies of the image. The votes count how often each pixel was in the "
-        "top K %. Nothing else is kept.",
+        "top K %. Nothing else is kept. The seed is fixed, so that this page always shows the same. Without one, "
+        "pixelcert draws a seed that nobody can know beforehand.",
         """explainer = pc.method("grad_cam", model)
-votes = pc.sample(explainer, image, target, sigma=0.15, n=100, image_name="coffee.png")
+votes = pc.sample(explainer, image, target, sigma=0.15, n=100, seed=0, image_name="coffee.png")
 votes""",
     ),
     (

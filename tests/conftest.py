@@ -2,8 +2,9 @@
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,14 @@ def pytest_runtest_setup() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_seeds() -> Iterator[None]:
+    """Let chance decide no test: the operating system draws seed 0, except in processes that a test starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pixelcert.plan.secrets", SimpleNamespace(randbits=lambda bits: 0))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +92,7 @@ def make_votes() -> Callable[..., pc.Votes]:
             "precision": "float32",
             "batch_size": 16,
         }
-        plan = pc.Plan(sigma=sigma, n=n, levels=levels, guess=guess)
+        plan = pc.Plan(sigma=sigma, n=n, levels=levels, guess=guess, seed=0)
         return pc.Votes(plan, pc.Provenance(**{**about, **(source or {})}), 3, counted, ones, zeros, **given)
 
     return make

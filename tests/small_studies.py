@@ -130,7 +130,7 @@ def small_study(folder: Path, **changes: Any) -> pc.Study:
 FACTS = ModelFacts("mine", "resnet18", "ab" * 32, image_size=8, cell_size=8, grid_size=16)
 PHOTOS = tuple(Chosen(f"{index}.png", f"{index:064x}", 100 + index, True, {}) for index in range(4))
 IMAGE, GRID = Scene("0.png", PHOTOS[:1]), Scene("grid 0", PHOTOS, side=2, cell=1)
-JOB = Job(FACTS, "few masks", "rise", {"masks": 3}, "input", "default", pc.Plan(n=30, levels=(50, 10)), GRID)
+JOB = Job(FACTS, "few masks", "rise", {"masks": 3}, "input", "default", pc.Plan(n=30, levels=(50, 10), seed=0), GRID)
 
 
 def job(**changes: Any) -> Job:

@@ -25,6 +25,7 @@ n = 36
 levels = [50, 10]
 tau = [0.6, 0.65]
 deletion = 0.6
+seed = 0
 [images]
 folder = "photographs"
 count = {IMAGES}

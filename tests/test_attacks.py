@@ -26,6 +26,7 @@ from pixelcert.attacks.judge import GROUPS, Attempt, Judge, labels_before
 from pixelcert.attacks.outcome import Outcome
 from pixelcert.basics.files import read_arrays
 from pixelcert.certificate import Certificate
+from pixelcert.noise import key_of, noisy
 from pixelcert.sampling.sample import Subject, sample_each
 from pixelcert.statistics import votes_against_needed
 
@@ -220,7 +221,7 @@ def test_black_boxes_are_attacked_by_votes_only():
 )
 def test_votes_are_counted_anew_by_the_rules_they_were_counted_by(rules, monkeypatch):
     world, real, plans = Distances(margins()), campaign.sample_each, []
-    plan = pc.Plan(sigma=SIGMA, n=500, levels=(LEVEL,), **rules)
+    plan = pc.Plan(sigma=SIGMA, n=500, levels=(LEVEL,), seed=0, **rules)
     (votes,) = sample_each(plan, world, [Subject(IMAGE, 0)])
 
     def watched(given: pc.Plan, *rest: Any, **settings: Any) -> Any:
@@ -232,7 +233,7 @@ def test_votes_are_counted_anew_by_the_rules_they_were_counted_by(rules, monkeyp
     assert found.broken == 0
     assert plans
     for fresh in plans:
-        assert dataclasses.replace(fresh, n=500, seed=0, guess=plan.guess) == plan
+        assert dataclasses.replace(fresh, n=500, seed=0, streams=True, guess=plan.guess) == plan
 
 
 def test_equal_seeds_make_equal_attacks(certificate):
@@ -248,13 +249,30 @@ def test_equal_seeds_make_equal_attacks(certificate):
     assert not np.array_equal(one.attempts[2].delta, other.attempts[2].delta)
 
 
-@pytest.mark.parametrize("certificate_seed", [0, 7, -3, 2**63 - 1, -(2**63)])
-def test_noise_is_never_that_of_the_certificate(certificate_seed):
-    for seed in (0, 1, 2**32 - 1):
-        seeds = {certificate_seed, *Effort(seed=seed).noise_seeds(certificate_seed)}
-        assert len(seeds) == 3
-        for one in seeds:
-            pc.Plan(seed=one)  # refuses what is no seed
+@pytest.mark.parametrize("seed", [0, 7, -3, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("streams", [True, False])
+def test_noise_is_never_that_of_the_certificate(seed, streams, monkeypatch):
+    """Even if both have the same seed, the attack, its judge and the certificate draw noise of three keys."""
+    world, keys = Distances(margins()), []
+    plan = pc.Plan(sigma=SIGMA, n=500, levels=(LEVEL,), seed=seed, streams=streams)
+    (votes,) = sample_each(plan, world, [Subject(IMAGE, 0)])
+
+    def watched(clean: Any, sigma: float, key: int, *rest: Any, **named: Any) -> Any:
+        keys.append(key)
+        return noisy(clean, sigma, key, *rest, **named)
+
+    monkeypatch.setattr("pixelcert.sampling.loop.noisy", watched)
+    pc.attack(votes, world, IMAGE, radii=[0.1], steps=2, draws=4, samples=100, seed=seed)
+    assert len({*keys}) == 2
+    assert key_of(plan, votes.provenance.image) not in keys
+
+
+def test_an_unstated_seed_is_drawn_and_recorded(certificate, monkeypatch):
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", lambda bits: 2**bits - 1)
+    effort = Effort(steps=2, draws=4, samples=100)
+    outcome = attack_certificate(certificate, Distances(margins()), IMAGE, effort, radii=[0.1])
+    assert outcome.seed == 2**63 - 1
+    assert outcome.as_dict()["seed"] == str(2**63 - 1)  # JavaScript would round the number
 
 
 def test_progress_ends_where_it_was_planned_to(certificate):
@@ -447,7 +465,7 @@ def test_pixels_without_a_majority_are_not_attacked(make_votes):
         ({"draws": 1}, "draws=1 .* from 2"),
         ({"samples": 15}, "samples=15 cannot prove one flip .* use 20 or more"),
         ({"gradient": "steepest"}, "gradient='steepest' is not known: choose one of auto, pathwise, stein"),
-        ({"seed": -1}, "seed=-1 is not a whole number from 0"),
+        ({"seed": 2**63}, "seed=9223372036854775808 is not a whole number from -9223372036854775808"),
     ],
 )
 def test_senseless_settings_are_refused_before_any_work(certificate, settings, message, monkeypatch):

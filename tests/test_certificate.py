@@ -13,7 +13,7 @@ SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 
 def votes_of(*ones, n=100, levels=(50,), sigma=0.15, **more):
     """Votes of one row of pixels per level, every vote that is not for 1 being for 0."""
     counts = np.array(ones, dtype=np.int32)[:, None, :]
-    return pc.Votes(pc.Plan(sigma=sigma, n=n, levels=levels), SOURCE, 3, n, counts, n - counts, **more)
+    return pc.Votes(pc.Plan(sigma=sigma, n=n, levels=levels, seed=0), SOURCE, 3, n, counts, n - counts, **more)
 
 
 def test_labels_follow_the_votes_needed():
@@ -26,9 +26,9 @@ def test_labels_follow_the_votes_needed():
 def test_undecided_votes_count_for_neither_label():
     ones = np.full((1, 1, 3), 90, dtype=np.int32)
     zeros = np.zeros_like(ones)
-    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 3, 100, zeros, zeros).certify()
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,), seed=0), SOURCE, 3, 100, zeros, zeros).certify()
     assert (certificate.labels[50] == pc.ABSTAIN).all()
-    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 3, 100, ones, zeros).certify()
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,), seed=0), SOURCE, 3, 100, ones, zeros).certify()
     assert set(certificate.labels[50].flatten()) <= {1, pc.ABSTAIN}
 
 
@@ -131,7 +131,7 @@ def test_reference_preset_is_the_published_test():
     """Guess from ten samples, then a one-sided binomial test of the others at α/N, against a direct version."""
     rng = np.random.default_rng(0)
     bits = rng.random((100, 400)) < rng.choice([0.02, 0.5, 0.9, 0.97, 1.0], 400)
-    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10)
+    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10, seed=0)
     ones = bits.sum(0).astype(np.int32)[None, None]
     guess_ones = bits[:10].sum(0).astype(np.int32)[None, None]
     certificate = pc.Votes(plan, SOURCE, 3, 100, ones, 100 - ones, guess_ones).certify()
@@ -146,7 +146,7 @@ def test_reference_preset_is_the_published_test():
 
 
 def test_our_test_certifies_more_from_the_same_votes_than_the_reference():
-    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10)
+    plan = pc.Plan(n=100, levels=(50,), sign="absolute", rule="percentile", guess=10, seed=0)
     ones = np.full((1, 224, 224), 96, dtype=np.int32)
     guess_ones = np.full_like(ones, 9)
     votes = pc.Votes(plan, SOURCE, 3, 100, ones, 100 - ones, guess_ones)
@@ -209,7 +209,7 @@ def test_the_promise_says_for_what_it_holds(correction, words):
 
 def test_the_promise_says_in_which_space_the_radius_holds():
     counts = np.full((1, 2, 3), 100, dtype=np.int32)
-    certificate = pc.Votes(pc.Plan(n=100, levels=(50,)), SOURCE, 5, 100, counts, 100 - counts).certify()
+    certificate = pc.Votes(pc.Plan(n=100, levels=(50,), seed=0), SOURCE, 5, 100, counts, 100 - counts).certify()
     assert certificate.space == "2 × 3 × 5 values in [0, 1]"
     assert certificate.promise.endswith("below R = 0.1011 in ℓ2 of the image's 2 × 3 × 5 values in [0, 1].")
 

@@ -36,7 +36,7 @@ def test_certify_of_the_embedded_model_writes_and_prints_everything(pixelcert, t
     assert run.code == 0, run.err
     assert files_in(tmp_path / "out") == ["cat-grad_cam-final.png", "cat-grad_cam-final.safetensors"]
     votes = pc.Votes.load(tmp_path / "out" / "cat-grad_cam-final.safetensors")
-    assert (votes.plan, votes.size, votes.complete) == (pc.Plan(n=62), (224, 224), True)
+    assert (votes.plan, votes.size, votes.complete) == (pc.Plan(n=62, seed=0), (224, 224), True)
     assert votes.provenance.image_name == "cat.jpg"
     assert "cat" in votes.provenance.target_name
     assert votes.photo is not None
@@ -485,7 +485,7 @@ def test_reuse_does_not_rewrite_where_votes_came_from(certify, votes_file):
 
 def test_without_resume_votes_are_sampled_again(certify, votes_file):
     with stopping_after(0, KeyboardInterrupt()):
-        assert certify().code == 130
+        assert certify("--seed", 0).code == 130
 
 
 @pytest.mark.parametrize(
@@ -583,7 +583,7 @@ def test_ctrl_c_before_the_first_batch_can_be_resumed(certify, votes_file, tmp_p
 
 
 def test_starting_anew_removes_what_an_earlier_run_left(certify, votes_file, partial_file):
-    assert certify("-o", "stopped").code == 0
+    assert certify("-o", "stopped", "--overwrite").code == 0
     assert files_in(partial_file.parent) == [votes_file.name]
 
 
@@ -618,8 +618,31 @@ def test_votes_of_other_settings_are_not_replaced_unless_told_to(certify, votes_
 
 def test_the_same_command_again_gives_the_same_file(certify, votes_file):
     before = votes_file.read_bytes()
-    assert certify().code == 0
+    assert certify("--seed", 0).code == 0
     assert votes_file.read_bytes() == before
+
+
+def test_votes_of_the_same_settings_are_neither_replaced_nor_drawn_again_unasked(certify, votes_file, monkeypatch):
+    """Or the better of two could be kept."""
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", lambda bits: 7)
+    before = votes_file.read_bytes()
+    assert_refused(certify(), votes_file.name, "these settings", "--resume", "--overwrite")
+    assert certify("--resume").code == 0
+    assert votes_file.read_bytes() == before
+    assert certify("--overwrite").code == 0
+    assert pc.Votes.load(votes_file).plan.seed == 7
+
+
+def test_an_unstated_seed_is_drawn_when_all_else_is_fixed_and_resumed(certify, tmp_path, monkeypatch):
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", lambda bits: 2**bits - 1)
+    with stopping_after(2, KeyboardInterrupt()):
+        assert certify("-o", "here").code == 130
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", lambda bits: 5)
+    assert certify("-o", "here", "--resume").code == 0
+    (file,) = (tmp_path / "here").glob("*.safetensors")
+    assert pc.Votes.load(file).plan.seed == 2**63 - 1
+    assert certify("-o", "straight", "--seed", 2**63 - 1).code == 0
+    assert file.read_bytes() == (tmp_path / "straight" / file.name).read_bytes()
 
 
 def test_show_draws_where_it_is_told(pixelcert, votes_file, tmp_path):
@@ -683,10 +706,12 @@ def test_a_real_ctrl_c_ends_a_real_process(certify, tmp_path):
     assert "--resume" in err
     assert "Traceback" not in err
     assert files_in(tmp_path / "here") == ["cat-grad-input.partial.safetensors"]
-    assert 0 < pc.Votes.load(tmp_path / "here" / "cat-grad-input.partial.safetensors").counted < N_TINY
+    partial = pc.Votes.load(tmp_path / "here" / "cat-grad-input.partial.safetensors")
+    assert 0 < partial.counted < N_TINY
+    assert partial.plan.seed != 0, "drawn by the operating system"
 
     assert certify("-o", "here", "--resume", "--batch-size", 2).code == 0
-    assert certify("-o", "straight", "--batch-size", 2).code == 0
+    assert certify("-o", "straight", "--batch-size", 2, "--seed", partial.plan.seed).code == 0
     (votes,) = files_in(tmp_path / "straight")
     assert files_in(tmp_path / "here") == [votes]
     assert (tmp_path / "here" / votes).read_bytes() == (tmp_path / "straight" / votes).read_bytes()

@@ -159,7 +159,7 @@ def test_show_refuses_files_that_hold_no_votes(pixelcert, saved):
 
 
 def test_a_picture_of_another_criterion_has_another_name(tmp_path):
-    plan, file = pc.Plan(n=20, levels=(50, 10)), tmp_path / "cat.safetensors"
+    plan, file = pc.Plan(n=20, levels=(50, 10), seed=0), tmp_path / "cat.safetensors"
     names = {
         picture_file(file, plan, criterion, levels).name
         for criterion in (pc.Criterion(), pc.Criterion(0.8), pc.Criterion(alpha=0.01), pc.Criterion(correction="joint"))

@@ -12,7 +12,9 @@ import pytest
 from earlier.network import SIZE, exact
 
 import pixelcert as pc
+from pixelcert.explainer import Tuning
 from pixelcert.sampling import loop
+from pixelcert.sampling.sample import Subject, sample_each
 
 EARLIER = Path(__file__).parent / "earlier"
 NAMES = ("ones", "zeros", "predictions", "photo")
@@ -66,7 +68,8 @@ def test_votes_load_and_what_they_did_not_record_is_unknown(complete, partial):
 def test_the_same_question_gives_the_same_votes_today(complete):
     explainer, image = explained()
     target = complete.provenance.target
-    today = pc.sample(explainer, image, target, n=30, levels=(50, 10), tau=0.6, batch_size=8, image_name="0.png")
+    subject = Subject(image, target, "0.png")
+    today = next(sample_each(complete.plan, explainer, [subject], Tuning(8)))
     assert_same_counts(today, complete)
 
 
@@ -102,9 +105,9 @@ def test_measures_that_were_changed_are_still_found(study):
 def test_an_interrupted_study_is_run_to_its_end_and_samples_only_what_is_missing(study, monkeypatch):
     samples, noisy = [], loop.noisy
 
-    def counting(clean, sigma, seed, indices, **named):
+    def counting(clean, sigma, key, indices, **named):
         samples.extend(indices if sigma else ())
-        return noisy(clean, sigma, seed, indices, **named)
+        return noisy(clean, sigma, key, indices, **named)
 
     monkeypatch.setattr(loop, "noisy", counting)
     kept = {file: file.read_bytes() for kind in ("votes", "measures") for file in (study.folder / kind).rglob("*.*")}

@@ -209,7 +209,7 @@ def votes_from(ones: np.ndarray, n: int, levels: tuple[float, ...] = (50,)) -> p
     """Votes with the given counts (levels, pixels), every other vote being for 0."""
     ones = ones.astype(np.int32).reshape(len(levels), 1, -1)
     source = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, {})
-    return pc.Votes(pc.Plan(n=n, levels=levels), source, 1, n, ones, n - ones)
+    return pc.Votes(pc.Plan(n=n, levels=levels, seed=0), source, 1, n, ones, n - ones)
 
 
 CHECKS = [
@@ -246,7 +246,7 @@ def test_probabilities_move_no_faster_than_the_theorem_says() -> None:
 def test_certified_ranks_hold_at_the_edge_of_the_ball() -> None:
     """Certify h_i = x_i, then move inside the radius against each certified pixel: its majority must hold, exactly."""
     image, level, n = rank_image(), 25, 400
-    votes = pc.sample(lambda images, targets: images[:, 0], image, 0, sigma=SIGMA, n=n, levels=(level,))
+    votes = pc.sample(lambda images, targets: images[:, 0], image, 0, sigma=SIGMA, n=n, levels=(level,), seed=1)
     certificate = votes.certify(TAU, ALPHA)
     labels, radii = certificate.labels[level].flatten(), votes.radius_map(level, ALPHA).flatten()
     x, size = image.flatten().numpy().astype(float), ranking.ones_at(level, 36)

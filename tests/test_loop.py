@@ -14,7 +14,8 @@ from torch import Tensor
 
 import pixelcert as pc
 from pixelcert.explainer import Tuning
-from pixelcert.noise import noisy, snap
+from pixelcert.image import image_hash
+from pixelcert.noise import key_of, noisy, snap
 from pixelcert.plan import Plan
 from pixelcert.ranking import Counts, Ranking, answers_of, count_answers
 from pixelcert.sampling import loop
@@ -75,9 +76,14 @@ def test_images_that_share_batches_have_the_votes_that_they_have_alone(batch_siz
     assert_same(together(plan=plan, batch_size=batch_size), expected)
 
 
+def key(image: Tensor) -> int:
+    """The key of an image's noise."""
+    return key_of(PLAN, image_hash(snap(image)))
+
+
 def test_votes_are_those_of_each_noisy_image_by_the_definition():
     for subject, votes in zip(SUBJECTS, together(batch_size=9), strict=True):
-        images = noisy(snap(subject.image), PLAN.sigma, PLAN.seed, range(PLAN.n))
+        images = noisy(snap(subject.image), PLAN.sigma, key(subject.image), range(PLAN.n))
         maps, logits = Explainer().explain(images, torch.full((PLAN.n,), subject.target))
         ones, zeros = Ranking.of(maps.flatten(1), PLAN.levels, PLAN.sign, PLAN.rule).count().numpy()
         np.testing.assert_array_equal(votes.ones, ones.reshape(2, 8, 6))
@@ -350,7 +356,7 @@ def test_nan_in_a_part_of_the_first_samples_is_no_reason_to_refuse():
 
 
 def test_nan_in_a_part_of_the_first_samples_is_no_reason_to_refuse_in_a_shared_batch():
-    first = noisy(snap(IMAGES[1]), PLAN.sigma, PLAN.seed, range(1))[0]
+    first = noisy(snap(IMAGES[1]), PLAN.sigma, key(IMAGES[1]), range(1))[0]
 
     class Broken(Explainer):
         def explain(self, images: Tensor, targets: Tensor) -> pc.Explanation:

@@ -4,17 +4,17 @@ import pytest
 import torch
 from scipy import stats
 
-from pixelcert.noise import noisy, snap, standard_normal
-from pixelcert.plan import LARGEST_NORMAL, LARGEST_SIGMA, LATTICE
+from pixelcert.noise import key_of, noisy, snap, standard_normal, stream
+from pixelcert.plan import LARGEST_NORMAL, LARGEST_SIGMA, LATTICE, Plan
 
 IMAGE = snap(torch.rand(3, 17, 13, generator=torch.Generator().manual_seed(0)))
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 32, 100])
 def test_noise_is_bit_identical_whatever_the_batch_size(batch_size):
-    whole = noisy(IMAGE, 0.15, seed=3, indices=range(100))
+    whole = noisy(IMAGE, 0.15, key=3, indices=range(100))
     parts = [
-        noisy(IMAGE, 0.15, seed=3, indices=range(start, min(start + batch_size, 100)))
+        noisy(IMAGE, 0.15, key=3, indices=range(start, min(start + batch_size, 100)))
         for start in range(0, 100, batch_size)
     ]
     assert torch.equal(torch.cat(parts), whole)
@@ -22,8 +22,8 @@ def test_noise_is_bit_identical_whatever_the_batch_size(batch_size):
 
 def test_noise_does_not_depend_on_how_it_is_chunked():
     image = snap(torch.rand(3, 120, 120))  # 43 200 values: three samples a chunk
-    whole = noisy(image, 0.15, seed=0, indices=range(8))
-    assert torch.equal(whole, torch.cat([noisy(image, 0.15, seed=0, indices=[i]) for i in range(8)]))
+    whole = noisy(image, 0.15, key=0, indices=range(8))
+    assert torch.equal(whole, torch.cat([noisy(image, 0.15, key=0, indices=[i]) for i in range(8)]))
 
 
 def test_seed_and_index_each_change_the_noise():
@@ -38,8 +38,29 @@ def test_every_64_bit_seed_works(seed):
     assert standard_normal(seed, [0, 10**9], 7, "cpu").shape == (2, 7)
 
 
+def test_seed_purpose_and_image_each_have_a_stream_of_their_own():
+    keys = [
+        stream(seed, purpose, image)
+        for seed in (0, 1, -1, 2**63 - 1, -(2**63))
+        for purpose in ("pixels", "attack", "judgement", "verification")
+        for image in ("ab", "ac", "")
+    ]
+    assert len({*keys}) == len(keys)
+    assert all(-(2**63) <= key < 2**63 for key in keys)
+    draws = torch.cat([standard_normal(key, [0, 1], 2000, "cpu") for key in keys])
+    correlations = torch.corrcoef(draws) - torch.eye(len(draws))
+    assert correlations.abs().max() < 6 / math.sqrt(2000)
+
+
+def test_streams_are_those_of_the_first_release_that_had_them():
+    """Or votes could not be resumed, nor verified."""
+    assert stream(0, "pixels", "ab") == 6675538444627854035
+    assert key_of(Plan(seed=0), "ab") == 6675538444627854035
+    assert key_of(Plan(seed=5, streams=False), "ab") == 5  # as 0.1.0 drew it, whatever the image
+
+
 def test_sum_of_image_and_noise_is_exact_in_float32():
-    images = noisy(IMAGE, 1.7, seed=0, indices=range(200))
+    images = noisy(IMAGE, 1.7, key=0, indices=range(200))
     noise = images.double() - IMAGE.double()
     for values in (images.double(), noise):
         assert torch.equal((values / LATTICE).round() * LATTICE, values)
@@ -55,8 +76,8 @@ def test_snap_moves_by_at_most_half_a_step_and_only_once():
 
 def test_shifting_the_image_along_the_grid_shifts_every_sample_with_it():
     shift = 12345 * LATTICE
-    moved = noisy(IMAGE * 0.5 + shift, 0.15, seed=0, indices=range(20))
-    assert torch.equal(moved - shift, noisy(IMAGE * 0.5, 0.15, seed=0, indices=range(20)))
+    moved = noisy(IMAGE * 0.5 + shift, 0.15, key=0, indices=range(20))
+    assert torch.equal(moved - shift, noisy(IMAGE * 0.5, 0.15, key=0, indices=range(20)))
 
 
 def test_variates_are_standard_normal():

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 import pixelcert as pc
 from pixelcert.explainer import as_explainer, explain
-from pixelcert.noise import noisy, snap
+from pixelcert.image import image_hash
+from pixelcert.noise import key_of, noisy, snap
 
 IMAGE = torch.rand(3, 12, 10, generator=torch.Generator().manual_seed(0))
 
@@ -49,6 +50,68 @@ def test_votes_do_not_depend_on_the_batch_size(batch_size):
     assert whole.ones.max() > 0
 
 
+def test_an_unstated_seed_is_drawn_after_everything_else_is_fixed(monkeypatch):
+    """Nothing that is certified may be chosen after it, and no two runs may share it."""
+    drawn: list[int] = []
+
+    def draw(bits: int) -> int:
+        drawn.append(bits)
+        return 2**bits - len(drawn)
+
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", draw)
+    for refused in ({"n": 0}, {"levels": 100}, {"batch_size": 0}, {"tau": 0.99}, {"precision": "bfloat16"}):
+        with pytest.raises(pc.PixelcertError):
+            pc.sample(brightness, IMAGE, 0, **refused)
+    assert drawn == []
+    one, other = pc.sample(brightness, IMAGE, 0), pc.sample(brightness, IMAGE, 0)
+    assert (one.plan.seed, other.plan.seed) == (2**63 - 1, 2**63 - 2)
+    assert not same(one, other)
+    assert same(one, pc.sample(brightness, IMAGE, 0, seed=one.plan.seed))
+    assert drawn == [63, 63]
+
+
+def test_an_explainer_that_knows_the_noise_beforehand_certifies_nothing(monkeypatch):
+    """With the seed of 0.1.0, always 0, every pixel of this one was certified, though each p is 1/2."""
+
+    def fitted(seed: int) -> float:
+        clean = snap(IMAGE)
+        known = {copy.numpy().tobytes() for copy in noisy(clean, 0.15, seed, range(100))}
+        known |= {
+            copy.numpy().tobytes()
+            for copy in noisy(clean, 0.15, key_of(pc.Plan(seed=seed), image_hash(clean)), range(100))
+        }
+
+        def explainer(images, targets):
+            maps = [
+                torch.rand(images.shape[2:], generator=torch.Generator().manual_seed(int(1e6 * image.abs().sum())))
+                for image in images
+            ]
+            ramp = torch.arange(maps[0].numel()).view_as(maps[0]).float()
+            return torch.stack(
+                [ramp if image.numpy().tobytes() in known else own for image, own in zip(images, maps, strict=True)]
+            )
+
+        return pc.certify(explainer, IMAGE, 0, seed=None, batch_size=1, levels=50).percent_certified(50)
+
+    assert fitted(0) > 90  # of the seed that these tests let the operating system draw
+    monkeypatch.setattr("pixelcert.plan.secrets.randbits", lambda bits: 12345)
+    assert fitted(0) == 0
+
+
+def test_images_draw_noise_of_their_own(monkeypatch):
+    """So that means over a study's images have independent terms."""
+    keys: set[int] = set()
+
+    def watched(clean, sigma, key, *rest, **named):
+        keys.add(key)
+        return noisy(clean, sigma, key, *rest, **named)
+
+    monkeypatch.setattr("pixelcert.sampling.loop.noisy", watched)
+    for image in (IMAGE, IMAGE.flip(-1), IMAGE):
+        pc.sample(brightness, image, 0, n=70, tau=None, seed=0)
+    assert len(keys) == 2
+
+
 def test_votes_depend_on_the_seed():
     assert not same(pc.sample(brightness, IMAGE, 0, seed=1), pc.sample(brightness, IMAGE, 0, seed=2))
 
@@ -62,8 +125,8 @@ def test_explainer_sees_each_noisy_image_once_and_never_the_clean_one():
         return brightness(images, targets)
 
     spy.batch_independent = True
-    pc.sample(spy, IMAGE, 3, n=70, seed=5, batch_size=16)
-    expected = noisy(snap(IMAGE), 0.15, 5, range(70))
+    votes = pc.sample(spy, IMAGE, 3, n=70, seed=5, batch_size=16)
+    expected = noisy(snap(IMAGE), 0.15, key_of(votes.plan, image_hash(snap(IMAGE))), range(70))
     assert torch.equal(torch.cat(seen), expected)
     assert not any(torch.equal(image, snap(IMAGE)) for image in expected)
 

@@ -496,9 +496,9 @@ def test_teaser_shows_the_clean_map_the_studys_own_noise_and_the_overlay(study, 
     materials = study.materials(study.resolve())
     explainer, image = materials.explainer(job), materials.image(job)
     votes = study.store.load_votes(job)
-    from pixelcert.noise import noisy, snap
+    from pixelcert.noise import key_of, noisy, snap
 
-    samples = [snap(image)[None], noisy(snap(image), 0.1, job.plan.seed, [0, 1, 2, 3])]
+    samples = [snap(image)[None], noisy(snap(image), 0.1, key_of(job.plan, votes.provenance.image), [0, 1, 2, 3])]
     maps = [
         m for batch in samples for m in pc.explainer.explain(explainer, batch, votes.provenance.target).maps.numpy()
     ]

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ import pixelcert as pc
 from pixelcert.image import resize_image
 from pixelcert.photographs import Chosen, Grid, Request, Selection, choosing
 from pixelcert.photographs.selection import compose_grid
-from pixelcert.study.inventory import FILE, Inventory, _keep_first
+from pixelcert.study.inventory import FILE, Inventory, Noise, _keep_first
 from pixelcert.study.job import Scene, jobs, scenes
 from pixelcert.study.settings import Settings
 
@@ -31,12 +32,12 @@ def selection(images: int = 2, grids: tuple[Grid, ...] = (Grid((3, 0, 1, 2), 2),
     return Selection(Request(0, 0.99, images, len(grids), 2, {}), PHOTOS, images, grids, 4, 4, {})
 
 
-def planned(chosen: Selection | None = None, **changes: Any) -> list[pc.study.job.Job]:
+def planned(chosen: Selection | None = None, streams: bool = True, **changes: Any) -> list[pc.study.job.Job]:
     """The jobs of a study of two models, without loading one."""
     asked = {"models": ["mine", "other"], "methods": ["grad", "few"], "method": {"few": {"method": "rise", "masks": 3}}}
     study = Settings.model_validate({**asked, **changes})
     facts = {name: replace(FACTS, name=name, model=name) for name in study.models}
-    return list(jobs(Inventory(study, facts, chosen or selection())))
+    return list(jobs(Inventory(study, facts, chosen or selection(), Noise(study.seed or 0, streams))))
 
 
 def keys(**changes: Any) -> list[str]:
@@ -220,8 +221,10 @@ def test_key_does_not_depend_on_the_order_of_the_parameters(params):
 
 def test_keys_are_those_of_the_first_release():
     """Or no process would find the files of another one, and no study those of an earlier version."""
-    assert job().key == "39bbf86d93bbefb842fb8071df8780fe"
-    assert job(scene=IMAGE).key == "1f1bf66fb20bbcddc7fe27fd14f48250"
+    without = replace(job().plan, streams=False)
+    assert job(plan=without).key == "39bbf86d93bbefb842fb8071df8780fe"
+    assert job(plan=without, scene=IMAGE).key == "1f1bf66fb20bbcddc7fe27fd14f48250"
+    assert job().key != job(plan=without).key
 
 
 def test_key_is_a_name_for_files_that_no_longer_changes():
@@ -579,11 +582,84 @@ def test_labels_that_changed_since_the_choice_are_refused_and_may_be_chosen_agai
     assert study.resolve().selection.photographs
 
 
+# ── The seed ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seeds_from(patch: pytest.MonkeyPatch, *seeds: int) -> None:
+    """Let the operating system draw these seeds."""
+    drawn = iter(seeds)
+    patch.setattr("pixelcert.plan.secrets", SimpleNamespace(randbits=lambda bits: next(drawn)))
+
+
+def test_a_study_draws_one_seed_once(tmp_path, monkeypatch):
+    seeds_from(monkeypatch, 2**63 - 1)
+    inventory = small_study(tmp_path).resolve()
+    assert {plan.seed for plan in inventory.plans().values()} == {2**63 - 1}
+    assert {job.plan.streams for job in jobs(inventory)} == {True}
+    again = small_study(tmp_path, n=50).resolve()
+    assert again.noise == inventory.noise == Inventory.load(small_study(tmp_path).folder).noise
+    assert json.loads((tmp_path / "study" / "seed.json").read_text())["seed"] == str(2**63 - 1)
+
+
+def test_the_first_seed_that_is_saved_is_everyones(tmp_path, monkeypatch):
+    study, other = small_study(tmp_path), 5
+
+    def late(bits: int) -> int:
+        monkeypatch.undo()
+        seeds_from(monkeypatch, other)
+        small_study(tmp_path).resolve()  # another process, while this one draws
+        return 7
+
+    monkeypatch.setattr("pixelcert.plan.secrets", SimpleNamespace(randbits=late))
+    assert study.resolve().noise == Noise(other, streams=True)
+
+
+def test_a_seed_in_the_file_is_used_and_no_seed_in_the_file_means_the_folders(tmp_path, monkeypatch):
+    seeds_from(monkeypatch)
+    assert small_study(tmp_path, seed=3).resolve().noise == Noise(3, streams=True)
+    study = small_study(tmp_path)
+    assert study.resolve().noise == Noise(3, streams=True)
+    assert {job.plan.seed for job in study.jobs()} == {3}
+    assert {job.plan.seed for job in small_study(tmp_path, seed=3).jobs()} == {3}
+    with pytest.raises(pc.ArgumentError, match="seed changed"):
+        small_study(tmp_path, seed=4).jobs()
+
+
+def test_a_folder_without_streams_keeps_its_noise(tmp_path, monkeypatch):
+    seeds_from(monkeypatch, 8)
+    study = small_study(tmp_path)
+    old = replace(study.resolve(), noise=Noise(0, streams=False))
+    (study.folder / "seed.json").unlink()
+    old.save(study.folder)
+    content = json.loads((study.folder / FILE).read_text())
+    for key in ("noise", "checksum"):
+        del content[key]
+    content["settings"]["seed"] = 0
+    (study.folder / FILE).write_text(json.dumps(content))
+    assert {(job.plan.seed, job.plan.streams) for job in study.jobs()} == {(0, False)}
+    assert study.resolve().noise == Noise(0, streams=False)
+    assert study.resolve().noise == Noise(0, streams=False)
+
+
+def test_a_damaged_inventory_does_not_lose_the_seed_and_a_damaged_seed_is_refused(tmp_path, monkeypatch):
+    seeds_from(monkeypatch, 8)
+    study = small_study(tmp_path)
+    study.resolve()
+    (study.folder / FILE).write_text("{")
+    assert study.resolve().noise == Noise(8, streams=True)
+    (study.folder / "seed.json").unlink()  # as where only tables were copied
+    assert study.resolve().noise == Noise(8, streams=True)
+    file = study.folder / "seed.json"
+    file.write_text(file.read_text().replace('"8"', '"9"'))
+    with pytest.raises(pc.ArgumentError, match=r"seed\.json was changed or damaged.*put it back"):
+        study.resolve()
+
+
 def test_first_choice_that_is_saved_is_everyones(tmp_path):
     study = small_study(tmp_path)
     chosen = study.resolve()
     file = study.folder / chosen.selection_file
     saved = file.read_bytes()
-    _keep_first(replace(chosen.selection, examined=99), file)
+    _keep_first(replace(chosen.selection, examined=99).save, file)
     assert file.read_bytes() == saved
     assert [other.name for other in study.folder.glob("*selection*")] == [file.name]

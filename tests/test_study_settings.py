@@ -221,7 +221,7 @@ def test_models_alone_make_a_study_with_the_papers_defaults(tmp_path):
     assert found.methods == tuple(pc.METHODS)
     assert found.layers == ("input", "final")
     assert (found.sigma, found.n, found.levels, found.tau) == ((SIGMA,), (SAMPLES,), LEVELS, (TAU,))
-    assert (found.alpha, found.presets, found.seed) == (ALPHA, ("default",), 0)
+    assert (found.alpha, found.presets, found.seed) == (ALPHA, ("default",), None)
     assert found.images == ImageSettings(folder="embedded", count="all", filter=(), confidence=0.99)
     assert found.grids.count == 0
 

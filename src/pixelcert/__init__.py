@@ -4,7 +4,7 @@
 
     model = pc.load_model("resnet18")
     explainer = pc.method("grad", model)
-    votes = pc.sample(explainer, image, target, sigma=0.15, n=100, levels=(50, 25, 10, 5), seed=0)
+    votes = pc.sample(explainer, image, target, sigma=0.15, n=100, levels=(50, 25, 10, 5))
     certificate = votes.certify(tau=0.75, alpha=0.001)
 
 The table of contents is `__init__.pyi`; each name is imported when it is first used, so that the command line

@@ -1,24 +1,41 @@
-"""Gaussian noise: a function of seed and sample index only, and exact in float32.
+"""Gaussian noise: a function of seed, stream and sample index only, and exact in float32.
 
-Every normal variate is computed from its own counter, so the batch size never changes the noise of a sample. Another
-device changes it only where its logarithm or sine differs in the last bit at a rounding boundary. Noise and image lie
-on a lattice of step 2⁻²⁰. Their sum is therefore exact in float32, and the proof of the certificate holds in floating
-point too (rounding commutes with shifts along the lattice).
+Every image has its own stream for each purpose, so no two of them share noise. A digest of seed and stream is the key
+of a generator that computes every normal variate from its own counter, so the batch size never changes the noise of a
+sample. Another device changes it only where its logarithm or sine differs in the last bit at a rounding boundary. Noise
+and image lie on a lattice of step 2⁻²⁰. Their sum is therefore exact in float32, and the proof of the certificate holds
+in floating point too (rounding commutes with shifts along the lattice).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .basics.files import sha256
 from .basics.machine import can_run_triton
-from .plan import LATTICE
+from .plan import LATTICE, Plan
 
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64  # of SplitMix64 (Steele, Lea, Flood, 2014), as a signed integer of 64 bits
+
+
+Purpose = Literal["pixels", "attack", "judgement", "verification"]
+
+
+def stream(seed: int, purpose: Purpose, image: str) -> int:
+    """Return the key of one stream of noise: 64 bits from a seed, the noise's purpose and the image's digest."""
+    return int(sha256(f"pixelcert {seed} {purpose} {image}".encode())[:16], 16) - 2**63
+
+
+def key_of(plan: Plan, image: str) -> int:
+    """Return the key of the noise that a plan draws for the image with this digest."""
+    assert plan.seed is not None, "the seed is drawn when sampling begins"
+    return stream(plan.seed, "pixels", image) if plan.streams else plan.seed
 
 
 def snap(image: Tensor) -> Tensor:
@@ -29,30 +46,30 @@ def snap(image: Tensor) -> Tensor:
     return (wide / LATTICE).round_().mul_(LATTICE).float()  # scaling by a power of two is exact
 
 
-def noisy(image: Tensor, sigma: float, seed: int, indices: range, out: Tensor | None = None) -> Tensor:
+def noisy(image: Tensor, sigma: float, key: int, indices: range, out: Tensor | None = None) -> Tensor:
     """Return `image` (C, H, W), already on the lattice, plus σ·noise for each sample index: (B, C, H, W), exact."""
     images = torch.empty((len(indices), *image.shape), device=image.device) if out is None else out
     if can_run_triton(image.device) and indices.step == 1:
         from .basics.kernels import add_noise
 
-        add_noise(image.contiguous(), sigma, LATTICE, seed, indices.start, images)
+        add_noise(image.contiguous(), sigma, LATTICE, key, indices.start, images)
         return images
     # Chunks are so small that the integers stay in a CPU's cache, or so large that they fill an accelerator.
     step = max(1, (2**17 if image.device.type == "cpu" else 2**24) // image.numel())
     for start in range(0, len(indices), step):
         chunk = indices[start : start + step]
-        noise = standard_normal(seed, chunk, image.numel(), image.device)
+        noise = standard_normal(key, chunk, image.numel(), image.device)
         noise = noise.mul_(sigma / LATTICE).round_().mul_(LATTICE).float().view(-1, *image.shape)
         torch.add(image, noise, out=images[start : start + len(chunk)])
     return images
 
 
-def standard_normal(seed: int, indices: Sequence[int], count: int, device: torch.device | str) -> Tensor:
+def standard_normal(key: int, indices: Sequence[int], count: int, device: torch.device | str) -> Tensor:
     """Return independent N(0, 1) variates in float64 for each sample index, (B, count), by Box and Muller's method."""
     pairs = (count + 1) // 2
     counters = torch.arange(1, 2 * pairs + 1, device=device).mul_(_GAMMA)
-    seeds = torch.tensor([(seed + 2**63) % 2**64 - 2**63], device=device)  # as a signed integer of 64 bits
-    keys = _mix(_mix(seeds) + torch.tensor(indices, device=device).add_(1).mul_(_GAMMA))
+    first = torch.tensor([(key + 2**63) % 2**64 - 2**63], device=device)  # as a signed integer of 64 bits
+    keys = _mix(_mix(first) + torch.tensor(indices, device=device).add_(1).mul_(_GAMMA))
     bits = _mix(counters + keys[:, None])
     uniform = bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1).double()
     radius, angle = uniform.view(-1, 2, pairs).unbind(1)

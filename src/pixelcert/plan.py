@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -46,15 +47,20 @@ class Plan:
     `rule` says what the top K % are (see `pixelcert.ranking`): ``"rank"`` is the paper's equation,
     ``"percentile"`` the published code's. The first `guess` samples are also counted apart, for the
     published test, which spends them on guessing each pixel's label.
+
+    `seed` is None until sampling begins; then it is drawn from the operating system. An image can be fitted to a seed
+    that is known beforehand, so give one only to repeat a run. With `streams`, each image has noise of its own; plans
+    of 0.1.0 have none.
     """
 
     sigma: float = SIGMA
     n: int = N
     levels: tuple[float, ...] = LEVELS
-    seed: int = 0
+    seed: int | None = None
     sign: Sign = "signed"
     rule: Rule = "rank"
     guess: int = 0
+    streams: bool = True
 
     def __post_init__(self) -> None:
         words = f"(0, {LARGEST_SIGMA:.2f}]: it is the noise's standard deviation for pixels in [0, 1]"
@@ -62,7 +68,7 @@ class Plan:
         n = check_whole("n", self.n, 1, 2**31 - 1, example=N)
         check_choice("sign", self.sign, Sign)
         check_choice("rule", self.rule, Rule)
-        levels, seed = check_levels(self.levels), check_seed(self.seed)
+        levels, seed = check_levels(self.levels), None if self.seed is None else check_seed(self.seed)
         guess = check_whole("guess", self.guess, 0, n, example=0)
         vars(self).update(sigma=sigma, n=n, levels=levels, seed=seed, guess=guess)  # assignment is frozen
 
@@ -72,6 +78,10 @@ class Plan:
         check_choice("preset", preset, Preset)
         ranked = PRESETS[preset] if sign is None else {**PRESETS[preset], "sign": sign}
         return cls(**ranked, **drawn)
+
+    def drawn(self) -> Plan:
+        """Return the plan with a seed: its own, or one that is drawn now. Call it when all else is fixed."""
+        return replace(self, seed=draw_seed()) if self.seed is None else self
 
     def descending(self, levels: float | Sequence[float] | None = None) -> list[float]:
         """Return levels as asked, or all of them, the largest first."""
@@ -85,6 +95,11 @@ class Plan:
             known = ", ".join(map(str, self.levels))
             raise ArgumentError(f"level {asked:g} is not available: choose one of {known}.")
         return self.levels[self.levels.index(asked)]  # 10 where 10.0 was asked
+
+
+def draw_seed() -> int:
+    """Return 63 random bits from the operating system, which nobody can know beforehand."""
+    return secrets.randbits(63)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ class Votes:
     photo: NDArray[np.uint8] | None = None  # (H, W, 3), for pictures only
 
     def __post_init__(self) -> None:
+        if self.plan.seed is None:
+            raise ArgumentError("plan has no seed, so nobody could draw the noise of these votes again: give it.")
         shape = (len(self.plan.levels), *self.ones.shape[1:])
         if self.ones.ndim != 3 or self.ones.shape != shape or self.zeros.shape != shape:
             raise ArgumentError(
@@ -259,6 +261,7 @@ class Votes:
             known = {field.name for field in fields(Provenance)}
             provenance = Provenance(**{name: value for name, value in header["provenance"].items() if name in known})
             shown = arrays.get("photo")
-            return cls(Plan(**header["plan"]), provenance, header["channels"], header["counted"], **counts, photo=shown)
+            plan = Plan(**{"streams": False, **header["plan"]})  # before 0.2.0 there were none
+            return cls(plan, provenance, header["channels"], header["counted"], **counts, photo=shown)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error

@@ -61,7 +61,7 @@ def choose_pixels(certificate: Certificate, level: float | None, count: int, see
     """
     check_whole("pixels", count, 1)
     level = certificate.level(level)
-    random, labels = np.random.default_rng(seed), labels_before(certificate, level)
+    random, labels = np.random.default_rng(seed % 2**64), labels_before(certificate, level)
     votes, certified = certificate.votes, certificate.labels[level] != ABSTAIN
     kept = np.where(labels == 1, votes.ones[votes.index(level)], votes.zeros[votes.index(level)]).flatten()
     sure = random.permutation(np.flatnonzero(certified))

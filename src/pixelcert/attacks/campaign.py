@@ -18,7 +18,7 @@ from ..basics.messages import ArgumentError, Progress
 from ..certificate import Certificate, certify_votes
 from ..explainer import Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import image_hash
-from ..noise import snap
+from ..noise import snap, stream
 from ..plan import ABSTAIN, ALPHA, TAU, Correction, Criterion
 from ..sampling.sample import Subject, on_lattice, sample_each
 from ..votes import Votes
@@ -49,7 +49,7 @@ def attack(
     draws: int = Effort.draws,
     samples: int = Effort.samples,
     gradient: Choice = Effort.gradient,
-    seed: int = Effort.seed,
+    seed: int | None = Effort.seed,
     batch_size: int | None = None,
 ) -> Outcome:
     """Attack the certificate of `votes` under τ, α and correction; see `attack_certificate` and `Effort`."""
@@ -143,17 +143,18 @@ class Campaign:
         pixel: Pixel | None = None,
         radii: Sequence[float] | None = None,
     ) -> None:
-        self.certificate, self.explainer, self.effort = certificate, as_explainer(explainer), effort
+        self.certificate, self.explainer, self.effort = certificate, as_explainer(explainer), effort.drawn()
         self.level = certificate.level(level)
         self.clean = _check_same(certificate.votes, self.explainer, image)  # (C, H, W), on the lattice
         self.radii = _check_radii(certificate, radii)
         self.pixel = _check_pixel(certificate, pixel)  # the only one that is attacked
         self._target = certificate.votes.provenance.target
-        seed, self._judging_seed = effort.noise_seeds(certificate.votes.plan.seed)
+        self._seed, own = self.effort.seed or 0, certificate.votes.provenance.image
+        self._judging_key, key = stream(self._seed, "judgement", own), stream(self._seed, "attack", own)
         labels = labels_before(certificate, self.level, self.pixel)
         aims, gradient = self._find_aims(labels), self._choose_gradient()
         self.descents = {
-            change: Descent(gradient(aim), self.explainer, self._target, effort, seed) for change, aim in aims.items()
+            change: Descent(gradient(aim), self.explainer, self._target, effort, key) for change, aim in aims.items()
         }
         self._check_samples(int((labels != ABSTAIN).sum()))
 
@@ -196,24 +197,25 @@ class Campaign:
 
     def run(self, progress: Progress | None = None) -> Outcome:
         """Make all perturbations, from small to large, and judge them."""
-        samples, seed = self.effort.samples, self.effort.seed
+        samples = self.effort.samples
         each = samples * (1 + len(self.descents)) + sum(descent.copies for descent in self.descents.values())
         work = _Work(samples + len(self.radii) * each, progress or (lambda done, planned: None))
         attempts = [self._judge("none", 0.0, torch.zeros_like(self.clean), work)]
         found = dict.fromkeys(self.descents, torch.zeros_like(self.clean))
         for radius in self.radii:
             ball = Ball(self.clean, _BELOW * radius)
-            attempts.append(self._judge("random", radius, ball.random(seed), work))
+            attempts.append(self._judge("random", radius, ball.random(self._seed), work))
             for change, descent in self.descents.items():
                 found[change] = descent.run(ball, found[change], work.add)
                 attempts.append(self._judge(change, radius, found[change], work))
         gradient = next(iter(self.descents.values())).gradient.name
-        return Outcome(self.certificate, self.level, samples, gradient, seed, tuple(attempts), self.pixel)
+        return Outcome(self.certificate, self.level, samples, gradient, self._seed, tuple(attempts), self.pixel)
 
     def _judge(self, change: str, radius: float, delta: Tensor, work: _Work) -> Attempt:
         """Count fresh votes of the image moved by `delta`, exactly as the certificate's were counted."""
         moved, samples, source = snap(self.clean + delta), self.effort.samples, self.certificate.votes
-        plan = replace(source.plan, n=samples, levels=(self.level,), seed=self._judging_seed, guess=0)
+        drawn = replace(source.plan, seed=self._judging_key, streams=False)  # the same noise for every attempt
+        plan = replace(drawn, n=samples, levels=(self.level,), guess=0)
         # In the certificate's own precision, because it is about the function as computed; a black box stays as it is.
         own = source.provenance.precision
         known = self.explainer.tunable and own in get_args(Precision)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..basics.messages import check_choice, check_whole
+from ..basics.messages import check_choice, check_seed, check_whole
 from ..explainer import Explainer
 from ..noise import snap
+from ..plan import draw_seed
 from ..sampling.loop import explain_copies
 from .gradients import Gradient
 
@@ -25,27 +26,27 @@ class Effort:
 
     An attack takes `steps` steps. Each explains `draws` noisy copies of the current image and follows a gradient:
     "pathwise" differentiates a surrogate of the map, "stein" needs only votes, and "auto" chooses. Then `samples` fresh
-    copies, `batch_size` at once, judge the perturbation. `seed` is the attack's own.
+    copies, `batch_size` at once, judge the perturbation. `seed` is the attack's own, drawn from the operating system
+    unless it is given to repeat an attack.
     """
 
     steps: int = 30
     draws: int = 16
     samples: int = 1000
     gradient: Choice = "auto"
-    seed: int = 0
+    seed: int | None = None
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        most = {"seed": 2**32 - 1}
-        for name, least in {"steps": 1, "draws": 2, "samples": 1, "seed": 0}.items():
-            number = check_whole(name, getattr(self, name), least, most.get(name, 2**31 - 1))
-            object.__setattr__(self, name, number)
+        for name, least in {"steps": 1, "draws": 2, "samples": 1}.items():
+            object.__setattr__(self, name, check_whole(name, getattr(self, name), least, 2**31 - 1))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", check_seed(self.seed))
         check_choice("gradient", self.gradient, Choice)
 
-    def noise_seeds(self, certificate: int) -> tuple[int, int]:
-        """Return the seeds of the attack's noise and of the judging noise; neither is the `certificate`'s seed."""
-        away = 1 if certificate < 0 else -1  # towards zero, so that no seed leaves its range
-        return certificate + away * (2 * self.seed + 1), certificate + away * (2 * self.seed + 2)
+    def drawn(self) -> Effort:
+        """Return the effort with a seed: its own, or one that is drawn now."""
+        return replace(self, seed=draw_seed()) if self.seed is None else self
 
 
 _HALVINGS = 60  # more than a double's digits
@@ -80,7 +81,7 @@ class Ball:
 
     def random(self, seed: int) -> Tensor:
         """Return a perturbation of full length in a direction drawn evenly."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed % 2**63)
         return self.stretch(torch.randn(self.image.shape, generator=generator).to(self.image))
 
 
@@ -92,7 +93,7 @@ _MEMORY = 0.8  # of the running shares
 class Descent:
     """The search for a perturbation under which as many pixels of an aim as possible lose their majority.
 
-    Each step explains noisy copies of the current image, with fresh noise under `seed`. The explainer shows which
+    Each step explains noisy copies of the current image, with fresh noise of `key`. The explainer shows which
     labels still hold. `gradient`, which has the aim, gives the direction of the step.
     """
 
@@ -100,7 +101,7 @@ class Descent:
     explainer: Explainer
     target: int
     effort: Effort
-    seed: int
+    key: int
 
     @property
     def copies(self) -> int:
@@ -118,7 +119,7 @@ class Descent:
         for step in range(steps):
             moved, samples = snap(ball.image + delta), range(step * draws, (step + 1) * draws)
             images, (maps, _) = explain_copies(
-                self.explainer, moved, self.target, sigma=aim.plan.sigma, seed=self.seed, samples=samples
+                self.explainer, moved, self.target, sigma=aim.plan.sigma, key=self.key, samples=samples
             )
             now = aim.keeping(maps) / draws
             shares = now if shares is None else _MEMORY * shares + (1 - _MEMORY) * now

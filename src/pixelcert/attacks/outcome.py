@@ -126,7 +126,7 @@ class Outcome:
             "votes_against_needed": self.judge.votes_against_needed,
             "votes_against_needed_to_abstain": self.judge.votes_against_needed_to_abstain,
             "gradient": self.gradient,
-            "seed": self.seed,
+            "seed": str(self.seed),
             "pixel": self.pixel,
             "attempts": attempts,
             "plan": asdict(certificate.votes.plan),

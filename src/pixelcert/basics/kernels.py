@@ -13,7 +13,7 @@ from triton.language.extra import libdevice
 _NOISE_BLOCK = 512
 
 
-def add_noise(image: Tensor, sigma: float, step: float, seed: int, first: int, images: Tensor) -> None:
+def add_noise(image: Tensor, sigma: float, step: float, key: int, first: int, images: Tensor) -> None:
     """Fill `images` (B, C, H, W) with `image` (C, H, W) plus the noise of samples `first`, `first` + 1, …
 
     Noise is rounded to multiples of `step`, a power of two.
@@ -23,17 +23,17 @@ def add_noise(image: Tensor, sigma: float, step: float, seed: int, first: int, i
     scale = struct.unpack("<q", struct.pack("<d", sigma / step))[0]  # its bits: Triton would take a float as 32 bits
     launch = (triton.cdiv(pairs, _NOISE_BLOCK), len(images))
     with torch.cuda.device(image.device):
-        _noisy[launch](image, images, seed, first, pairs, size, scale, step, _NOISE_BLOCK)
+        _noisy[launch](image, images, key, first, pairs, size, scale, step, _NOISE_BLOCK)
 
 
-@triton.jit(do_not_specialize=["seed", "first", "scale"])
-def _noisy(image, images, seed, first, pairs, size, scale, STEP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["key", "first", "scale"])
+def _noisy(image, images, key, first, pairs, size, scale, STEP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     slot = tl.program_id(1)
     index = (first.to(tl.int64) + slot + 1).to(tl.uint64)
-    key = _mix(_mix(seed.to(tl.int64).to(tl.uint64)) + index * 0x9E3779B97F4A7C15)
+    own = _mix(_mix(key.to(tl.int64).to(tl.uint64)) + index * 0x9E3779B97F4A7C15)
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    radius = tl.sqrt(tl.log((_uniform(pair + 1, key) + 1) * 2.0**-53) * -2.0)
-    angle = _uniform(pair + pairs + 1, key) * (6.283185307179586 * 2.0**-53)
+    radius = tl.sqrt(tl.log((_uniform(pair + 1, own) + 1) * 2.0**-53) * -2.0)
+    angle = _uniform(pair + pairs + 1, own) * (6.283185307179586 * 2.0**-53)
     factor = scale.to(tl.int64).to(tl.float64, bitcast=True)
     start = slot.to(tl.int64) * size
     for half in tl.static_range(2):

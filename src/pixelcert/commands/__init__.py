@@ -74,7 +74,9 @@ def certify(
     correction: Correction = None,
     preset: Annotated[str, Option(help="default, or reference: the published code's ranking and test.")] = "default",
     sign: Annotated[str | None, Option(help="Rank the map signed, absolute or positive.")] = None,
-    seed: Annotated[int, Option(help="Seed of the noise.")] = 0,
+    seed: Annotated[
+        int | None, Option(help="Seed of the noise, to repeat a run; default: a fresh, secret one.")
+    ] = None,
     out: Annotated[Path, Option("-o", "--out", help="Folder for votes and pictures.")] = Path("out"),
     batch_size: Annotated[int | None, Option(help="Noisy images at once; default: automatic.")] = None,
     device: Device = None,
@@ -138,7 +140,7 @@ def attack(
     draws: Annotated[int, Option(help="Noisy copies for each step.")] = 16,
     samples: Annotated[int, Option("-n", "--samples", help="Fresh noisy copies that judge each change.")] = 1000,
     gradient: Annotated[str, Option(help="pathwise, stein (for any explainer), or auto.")] = "auto",
-    seed: Annotated[int, Option(help="Seed of the attack; never the certificate's noise.")] = 0,
+    seed: Annotated[int | None, Option(help="Seed of the attack, to repeat it; default: a fresh one.")] = None,
     out: Annotated[Path | None, Option("-o", "--out", help="Folder for perturbations and pictures.")] = None,
     batch_size: Annotated[int | None, Option(help="Fresh copies at once; default: automatic.")] = None,
     device: Device = None,

@@ -53,7 +53,7 @@ def prepare(
     out: Path | None,
 ) -> list[tuple[Path, Campaign]]:
     """Check everything and load it; each votes file gives one attack on all pixels, or one for each pixel chosen."""
-    certificates = load_certificates(files, criterion)
+    certificates, effort = load_certificates(files, criterion), effort.drawn()  # one seed for all pixels
     model.check()
     _check_images([certificate.votes for certificate in certificates], images)
     if out is not None:
@@ -63,7 +63,7 @@ def prepare(
         source = certificate.votes.provenance
         explainer = explainer_of(source, partial(load, model.name or source.model, *model[1:]))
         image = image_of(certificate.votes, images)
-        for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed):
+        for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed or 0):
             found.append((file, Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)))
             if out is not None:
                 check_name(_arrays_file(file, pixel, out))

@@ -88,6 +88,12 @@ class Prepared:
             find_votes(place, plan, self.explainer, subject, tuning, output.overwrite)
             for place, subject in zip(self.places, self.subjects, strict=True)
         ]
+        for place, votes in zip(self.places, found, strict=True):
+            if votes and plan.seed is None and not (output.resume or output.overwrite):
+                raise ArgumentError(
+                    f"{place.whole if votes.complete else place.partial} holds votes of these settings already: "
+                    f"--resume reuses or continues them, --overwrite samples again with a fresh seed."
+                )
         self.begun = [votes if output.resume else None for votes in found]  # earlier votes to be continued
 
     def run(self, as_json: bool) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..basics.machine import out_of_memory
 from ..basics.messages import ExplainerError, PixelcertWarning, Progress
 from ..explainer import Explainer, Explanation, Tuning, class_names, explain
-from ..noise import noisy
+from ..noise import key_of, noisy
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
 from ..votes import Provenance, Votes
@@ -72,6 +72,11 @@ class Task:
         return self.plans[0]
 
     @property
+    def key(self) -> int:
+        """The key of the image's noise."""
+        return key_of(self.plan, self.provenance.image)
+
+    @property
     def left(self) -> range:
         """The samples still to be queued."""
         return range(self.counts[0].counted, self.plan.n)
@@ -106,10 +111,10 @@ def to_counts(votes: Votes, device: torch.device) -> Counts:
 
 
 def explain_copies(
-    explainer: Explainer, clean: Tensor, target: int, *, sigma: float, seed: int, samples: range
+    explainer: Explainer, clean: Tensor, target: int, *, sigma: float, key: int, samples: range
 ) -> tuple[Tensor, Explanation]:
     """Return noisy copies (B, C, H, W) of an image on the lattice, and their explanation."""
-    copies = noisy(clean, sigma, seed, samples)
+    copies = noisy(clean, sigma, key, samples)
     return copies, explain(explainer, copies, target)
 
 
@@ -203,7 +208,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
     images = torch.empty((pieces[-1].slots.stop, *clean.shape), device=clean.device)
     targets = torch.empty(len(images), dtype=torch.int64, device=clean.device)
     for task, samples, slots in pieces:
-        noisy(task.clean, first.plan.sigma, first.plan.seed, samples, out=images[slots])
+        noisy(task.clean, first.plan.sigma, task.key, samples, out=images[slots])
         targets[slots] = task.provenance.target
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)

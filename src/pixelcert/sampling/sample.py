@@ -64,7 +64,7 @@ def sample(
     sigma: float = SIGMA,
     n: int = N,
     levels: float | Sequence[float] = LEVELS,
-    seed: int = 0,
+    seed: int | None = None,
     sign: Sign | None = None,
     preset: Preset = "default",
     tau: float | None = TAU,
@@ -84,6 +84,8 @@ def sample(
         target: the class to explain, the same for every sample.
         sigma: standard deviation of the noise. A larger one certifies a larger radius, and fewer pixels.
         levels: K in percent, in any order.
+        seed: of the noise. By default it is drawn from the operating system once all else is fixed, and recorded: an
+            image can be fitted to a seed that is known beforehand. Give one only to repeat a run.
         sign: rank the maps "signed", by "absolute" value, or by "positive" part; by default as the preset says.
         preset: "default", or "reference" to reproduce the published code's ranking and test.
         tau, alpha, correction: of the certificate that you will ask for. An n too small for it is refused before
@@ -121,9 +123,10 @@ def sample_plans(
     plans: Sequence[Plan], explainer: Explains, subjects: Sequence[Subject], tuning: Tuning = _UNTUNED
 ) -> Iterator[tuple[Votes, ...]]:
     """Yield votes as `sample_each` does, for several plans with the same noise, which count the same maps."""
-    noises = {(plan.sigma, plan.n, plan.seed) for plan in plans}
+    noises = {(plan.sigma, plan.n, plan.seed, plan.streams) for plan in plans}
     if len(noises) != 1:
-        raise ArgumentError(f"plans draw different noise (sigma, n, seed): {sorted(noises)}. Sample them one by one.")
+        said = ", ".join(map(str, noises))
+        raise ArgumentError(f"plans draw different noise (sigma, n, seed, streams): {said}. Sample them one by one.")
     if not subjects:
         return iter(())
     explainer = as_explainer(explainer)
@@ -133,13 +136,15 @@ def sample_plans(
     passes = plans[0].n * max(1, explainer.passes) * sum(values) / (3 * 224 * 224)
     settled, steps = settle(explainer, tuning, device, values[0], passes)
     tuned, about = explainer.tuned(settled), _about(explainer, device, settled)
+    seed = plans[0].drawn().seed  # last: nothing that is certified may be chosen after it
+    planned = tuple(replace(plan, seed=seed) for plan in plans)
 
     def start(subject: Subject, image: Tensor, target: int) -> Task:
         clean = snap(image.cpu())  # where it is hashed; moving it later does not change it
         shown = about | {"image": image_hash(clean), "image_name": subject.name}
         source = Provenance(**shown, target=target, surgery=steps)
-        counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in plans)
-        return Task(tuple(plans), clean.to(device), source, counts, subject.progress, to_photo(clean))
+        counts = tuple(Counts.none(plan, image[0].numel(), device) for plan in planned)
+        return Task(planned, clean.to(device), source, counts, subject.progress, to_photo(clean))
 
     tasks = (start(subject, *pair) for subject, pair in zip(subjects, checked, strict=True))
     ahead = device.type == "cuda" and len(subjects) > 1
@@ -173,12 +178,18 @@ def resume(
 def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
-    """List in words how `votes` differ from those that this plan, explainer and subject would give."""
+    """List in words how `votes` differ from those that this plan, explainer and subject would give.
+
+    A plan without a seed fits votes of any seed, and votes keep the streams that they were drawn from.
+    """
     clean, device = on_lattice(subject.image, explainer)
     settled, _ = settle(explainer, replace(tuning, compile=False), device, clean.numel())
     about = _about(explainer, device, settled) | {"image": image_hash(clean), "image_name": subject.name}
     was, now = asdict(votes.plan), asdict(plan)
-    drawn = [f"{name} was {was[name]}, now {now[name]}" for name in now if was[name] != now[name]]
+    unstated = {"streams", *(["seed"] if plan.seed is None else [])}
+    drawn = [
+        f"{name} was {was[name]}, now {now[name]}" for name in now if was[name] != now[name] and name not in unstated
+    ]
     return drawn + votes.provenance.differences(Provenance(**about, target=int(subject.target)))
 
 

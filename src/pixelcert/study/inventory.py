@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,10 +22,12 @@ from ..basics.messages import ArgumentError, PixelcertWarning, Progress, Track, 
 from ..models import Classifier, load_model
 from ..models.variants import for_grid
 from ..photographs import Photograph, Selection, choose, find_photographs, unlisted_images
+from ..plan import Plan, Preset, draw_seed
 from ..statistics import check_feasible
 from .settings import Settings
 
 FILE, KIND, VERSION = "resolved.json", "pixelcert inventory", 1
+SEED_FILE, SEED_KIND, SEED_VERSION = "seed.json", "pixelcert seed", 1
 NAMED = 3  # of the photographs that are left out
 
 
@@ -41,6 +43,13 @@ class ModelFacts:
     grid_size: int  # of the grids that it gets; smaller than side · cell_size if it takes only one size
 
 
+class Noise(NamedTuple):
+    """The noise of a study."""
+
+    seed: int
+    streams: bool  # each image has its own; not in folders of 0.1.0
+
+
 @dataclass(frozen=True)
 class Inventory:
     """Everything that the jobs of a study depend on."""
@@ -48,7 +57,12 @@ class Inventory:
     settings: Settings
     models: Mapping[str, ModelFacts]
     selection: Selection
+    noise: Noise
     selection_file: str = ""
+
+    def plans(self) -> dict[tuple[Preset, float, int], Plan]:
+        """Return the sampling plans, by preset, sigma and n."""
+        return {point: replace(plan, **self.noise._asdict()) for point, plan in self.settings.plans().items()}
 
     def sizes(self) -> dict[str, int]:
         """Return the side in pixels of all that is certified, by model and kind of scene in words."""
@@ -66,6 +80,7 @@ class Inventory:
             "settings": self.settings.model_dump(mode="json"),
             "models": {name: asdict(facts) for name, facts in self.models.items()},
             "selection": self.selection_file,
+            "noise": {"seed": str(self.noise.seed), "streams": self.noise.streams},
         }
         write_sealed(folder / FILE, KIND, VERSION, content)
 
@@ -80,14 +95,22 @@ class Inventory:
             models = {name: _facts_from(name, facts) for name, facts in content["models"].items()}
             selection_file = str(content["selection"])
             selection = _load_selection(folder / selection_file)
+            noise = _noise_from(content, settings)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArgumentError(f"{folder / FILE} is damaged ({error}): `pixelcert study plan` repairs it.") from error
-        return cls(settings, models, selection, selection_file)
+        return cls(settings, models, selection, noise, selection_file)
 
 
 def _facts_from(name: str, saved: Mapping[str, Any]) -> ModelFacts:
     """Return a model's facts as saved; before 0.2.0 its name was called a label."""
     return ModelFacts(**{**{key: value for key, value in saved.items() if key != "label"}, "name": name})
+
+
+def _noise_from(saved: Mapping[str, Any], settings: Settings) -> Noise:
+    """Return a study's noise as saved; folders of 0.1.0 have the settings' seed, and one stream for all images."""
+    if (noise := saved.get("noise")) is None:
+        return Noise(settings.seed or 0, streams=False)
+    return Noise(int(noise["seed"]), bool(noise["streams"]))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -121,9 +144,10 @@ def take_inventory(settings: Settings, base: Path, folder: Path, device: str | N
     file = folder / _selection_file(settings, models, photographs)
     _refuse_another(file)
     if not file.exists():
-        _keep_first(_choose(settings, base, photographs, filters, track("photographs")), file)
+        _keep_first(_choose(settings, base, photographs, filters, track("photographs")).save, file)
     selection = _load_selection(file)
-    inventory = Inventory(settings, models, selection, file.name)
+    noise = _settle_noise(settings, folder)  # last, when all that it serves is fixed
+    inventory = Inventory(settings, models, selection, noise, file.name)
     _check_feasible(inventory)
     inventory.save(folder)
     return inventory
@@ -236,15 +260,39 @@ def _refuse_another(file: Path) -> None:
         )
 
 
-def _keep_first(selection: Selection, file: Path) -> None:
-    """Save a choice, unless another process has saved its own: all processes go on with the first."""
-    mine = selection.save(file.with_name(f".{file.name}.{os.getpid()}"))
+def _settle_noise(settings: Settings, folder: Path) -> Noise:
+    """Return the study's noise: its seed is the file's, else the one that was drawn when the folder began."""
+    file = folder / SEED_FILE
+    if not file.exists():
+        known = _earlier_noise(folder, settings)
+        if known is not None and not known.streams:
+            return Noise(settings.seed or 0, streams=False)
+        seed = known.seed if known else settings.seed
+        kept = {"seed": str(draw_seed() if seed is None else seed)}
+        _keep_first(lambda path: write_sealed(path, SEED_KIND, SEED_VERSION, kept), file)
+    kept = read_sealed(file, SEED_KIND, SEED_VERSION, "put it back, or delete it and set seed to the one in its votes")
+    return Noise(int(kept["seed"]) if settings.seed is None else settings.seed, streams=True)
+
+
+def _earlier_noise(folder: Path, settings: Settings) -> Noise | None:
+    """Return the noise of a folder that was planned before; None for a new folder."""
+    if not (folder / FILE).exists():
+        return None
+    try:
+        return _noise_from(_read(folder / FILE), settings)
+    except (ValueError, KeyError, TypeError):  # damaged: folders that draw a seed keep it in a file of its own
+        return Noise(0, streams=False)
+
+
+def _keep_first(save: Callable[[Path], Path], file: Path) -> None:
+    """Save a file, unless another process has saved its own: all processes go on with the first."""
+    mine = save(file.with_name(f".{file.name}.{os.getpid()}"))
     try:
         os.link(mine, file)
     except FileExistsError:
         pass
     except OSError:  # a file system without links
-        selection.save(file)
+        save(file)
     finally:
         mine.unlink()
 
@@ -259,7 +307,7 @@ def _load_selection(file: Path) -> Selection:
 def _check_feasible(inventory: Inventory) -> None:
     """Refuse an n that certifies nothing even at the lowest τ, on some model's images or grids."""
     settings = inventory.settings
-    for plan in settings.plans().values():
+    for plan in inventory.plans().values():
         for what, size in inventory.sizes().items():
             with naming(what):
                 check_feasible(plan, settings.criterion(min(settings.tau)), size**2)

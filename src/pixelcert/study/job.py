@@ -94,7 +94,7 @@ class Job:
             "method": self.base,
             "params": self.params,
             "layer": self.layer,
-            "plan": asdict(self.plan),
+            "plan": self._planned,
             "precision": self.precision,
             "scene": {
                 "files": [chosen.digest for chosen in self.scene.photographs],
@@ -105,6 +105,14 @@ class Job:
                 "size": self.size,
             },
         }
+
+    @property
+    def _planned(self) -> dict[str, Any]:
+        """The plan, in a study of 0.1.0 as it was written there, so that its jobs are found again."""
+        plan = asdict(self.plan)
+        if plan.pop("streams"):
+            return {**plan, "streams": True, "seed": str(self.plan.seed)}
+        return plan
 
     @cached_property
     def key(self) -> str:
@@ -126,7 +134,7 @@ def jobs(inventory: Inventory) -> Iterator[Job]:
 
     Jobs that share their maps come close together, which keeps their mean time steady while a study runs.
     """
-    settings, plans = inventory.settings, inventory.settings.plans()
+    settings, plans = inventory.settings, inventory.plans()
     looked_at = list(scenes(inventory.selection))
     for name, method, layer in product(settings.models, settings.methods, settings.layers):
         base, given = settings.method_named(method, layer)

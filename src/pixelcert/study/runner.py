@@ -184,7 +184,7 @@ def _seconds_per_sample(
         samples = range(_samples(clean, tuning.batch_size or 1))
 
         def count(clean: Tensor) -> object:
-            maps = explain_copies(fast, clean, 0, sigma=plan.sigma, seed=plan.seed, samples=samples)[1].maps
+            maps = explain_copies(fast, clean, 0, sigma=plan.sigma, key=0, samples=samples)[1].maps
             return count_votes(maps.flatten(1), plan.levels, plan.sign, plan.rule)
 
         with rounding(tuning, device):
@@ -193,7 +193,7 @@ def _seconds_per_sample(
     if place not in speeds:
         features, head = fast.model.split(job.layer)
         with torch.inference_mode(), rounding(tuning, device):
-            given = features(noisy(clean, plan.sigma, plan.seed, range(_samples(clean, 128))))
+            given = features(noisy(clean, plan.sigma, 0, range(_samples(clean, 128))))
             speeds[place] = _time(head, given) / len(given)
     return passes * speeds[place]
 

@@ -96,7 +96,7 @@ class Settings(_Table):
     alpha: Alpha = ALPHA
     correction: Correction | None = None
     deletion: Annotated[tuple[float, ...], _AS_TUPLE] | None = None
-    seed: int = 0
+    seed: int | None = None
     precision: Precision = "auto"
     compile: bool | Literal["auto"] = "auto"
     images: ImageSettings = ImageSettings()
@@ -182,7 +182,7 @@ class Settings(_Table):
         return str(params.pop("method", name)), params
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
-        """Return the sampling plans, by preset, sigma and n."""
+        """Return the sampling plans, by preset, sigma and n; without a seed if the file names none."""
         same: dict[str, Any] = {"sign": self.sign, "levels": self.levels, "seed": self.seed}
         points = product(self.presets, self.sigma, self.n)
         return {(preset, sigma, n): Plan.make(preset=preset, sigma=sigma, n=n, **same) for preset, sigma, n in points}

@@ -133,7 +133,7 @@ class Study:
     def jobs(self) -> list[Job]:
         """Return the jobs as they were last planned or run, without loading a model."""
         inventory = Inventory.load(self.folder)
-        self._check_unchanged(inventory.settings)
+        self._check_unchanged(inventory)
         return list(jobs(inventory))
 
     def point(self, **asked: Any) -> dict[str, Any]:
@@ -152,9 +152,11 @@ class Study:
                 raise ArgumentError(f"{name}={value} is not in the study: choose one of {sorted(set(axes[name]))}.")
         return {name: axes[name][axes[name].index(value)] for name, value in point.items()}  # 10 where 10.0 was asked
 
-    def _check_unchanged(self, before: Settings) -> None:
-        """Refuse settings other than those in the folder."""
-        now, then = self.settings.model_dump(), before.model_dump()
+    def _check_unchanged(self, before: Inventory) -> None:
+        """Refuse settings other than those in the folder. A file without a seed means the folder's."""
+        now, then = self.settings.model_dump(), {**before.settings.model_dump(), "seed": before.noise.seed}
+        if now["seed"] is None:
+            now["seed"] = before.noise.seed
         if changed := [name for name in now if now[name] != then[name]]:
             raise ArgumentError(
                 f"{', '.join(changed)} changed in the study file since it was last planned or run in {self.folder}: "

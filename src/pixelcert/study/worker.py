@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..basics.messages import ArgumentError, DiskFullError, ModelError, PixelcertError, PixelcertWarning, Progress
 from ..certificate import Certificate, certify_or_abstain
-from ..image import resize_image
+from ..image import image_hash, resize_image
 from ..methods import Method
 from ..methods import method as make_method
 from ..metrics import (
@@ -32,7 +32,7 @@ from ..metrics import (
 )
 from ..models import Classifier
 from ..models.variants import for_grid
-from ..noise import snap
+from ..noise import key_of, snap
 from ..photographs import Chosen, compose_grid, read_chosen
 from ..sampling.checkpoint import sample_into
 from ..sampling.loop import explain_copies
@@ -85,10 +85,11 @@ class Materials:
         return self.explainer(job).model.predict(self._read(chosen, job.model.image_size))[0]
 
     def maps(self, job: Job, sigma: float, count: int) -> NDArray[Any]:
-        """Return the maps (B, H, W) of the first noisy copies of a job's image, at its own seed."""
+        """Return the maps (B, H, W) of the first noisy copies of a job's image, with the noise of its votes."""
         explainer = self.explainer(job)
-        clean = snap(self.image(job).to(explainer.model.device))
-        asked: dict[str, Any] = {"sigma": sigma, "seed": job.plan.seed, "samples": range(count)}
+        clean = snap(self.image(job).cpu())
+        asked: dict[str, Any] = {"sigma": sigma, "key": key_of(job.plan, image_hash(clean)), "samples": range(count)}
+        clean = clean.to(explainer.model.device)
         return np.asarray(explain_copies(explainer, clean, self.target(job), **asked)[1].maps.cpu())
 
     def _load_model(self, name: str) -> Classifier:
