@@ -258,6 +258,41 @@ FAULTS = (
     # ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "sampling",
+        "a verification draws the recorded noise again",
+        'key = stream(fresh_seed, "verification", votes.provenance.image)',
+        'key = stream(fresh_seed, "pixels", votes.provenance.image)',
+        "tests/test_verify.py::test_the_fresh_copies_have_noise_of_their_own_whatever_the_seed",
+    ),
+    Fault(
+        "sampling",
+        "a verification does not correct for its many labels",
+        "max(1, _certified(certificate)))",
+        "1)",
+        "tests/test_verify.py::test_a_true_certificate_is_hardly_ever_refuted",
+    ),
+    Fault(
+        "sampling",
+        "votes that do not come out again are no matter",
+        "return not self.refuted and not (self.differing and not self.unlike)",
+        "return not self.refuted",
+        "tests/test_verify.py::test_true_labels_with_edited_votes_do_not_come_out_again",
+    ),
+    Fault(
+        "sampling",
+        "fresh votes for neither label count for it",
+        "kept = np.select([labels == 1, labels == 0], [ones, zeros], self.samples)",
+        "kept = np.select([labels == 1, labels == 0], [self.samples - zeros, zeros], self.samples)",
+        "tests/test_verify.py::test_votes_for_neither_label_count_against_it",
+    ),
+    Fault(
+        "sampling",
+        "verify runs code that a votes file names",
+        'if not self.name and ":" in origin["model"]:',
+        "if False:",
+        "tests/test_verify.py::test_code_that_a_file_names_is_not_run_unasked",
+    ),
+    Fault(
+        "sampling",
         "plans of different noise are sampled together",
         "if len(noises) != 1:",
         "if len(noises) < 1:",

@@ -35,7 +35,14 @@ class WithLogits:
 
 def test_a_function_is_known_by_its_name():
     explainer = as_explainer(brightness)
-    assert describe(explainer) == {"method": "brightness", "params": {}, "layer": "", "model": "", "weights": ""}
+    assert describe(explainer) == {
+        "method": "brightness",
+        "params": {},
+        "layer": "",
+        "model": "",
+        "weights": "",
+        "origin": None,
+    }
     assert explainer.model == NO_MODEL
     assert (explainer.passes, explainer.tunable, explainer.fusable, explainer.compilable) == (1, False, False, False)
     torch.testing.assert_close(explainer(IMAGES, TARGETS), brightness(IMAGES, TARGETS), rtol=0, atol=0)

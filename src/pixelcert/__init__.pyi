@@ -57,6 +57,8 @@ from .sampling.sample import resume as resume
 from .sampling.sample import sample as sample
 from .sampling.sample import sample_each as sample_each
 from .sampling.sample import sample_plans as sample_plans
+from .sampling.verify import Verification as Verification
+from .sampling.verify import verify as verify
 from .study.study import Study as Study
 from .votes import Provenance as Provenance
 from .votes import Votes as Votes

@@ -55,6 +55,10 @@ class Tuning:
             check_whole("batch_size", self.batch_size, 1, example=16)
 
 
+def _not_known(height: int, width: int) -> None:
+    """Answer for a model whose number of classes is not known."""
+
+
 @dataclass(frozen=True)
 class NoModel:
     """The model of a black box, as far as it is known. A `pixelcert.Classifier` has the same parts."""
@@ -65,13 +69,14 @@ class NoModel:
     channels: int | None = None
     classes: Sequence[str] | None = None
     precision: str = "float32"  # the number format of its parameters
-    count_classes: Callable[[int, int], int | None] = lambda height, width: None  # by height and width of an image
+    origin: Mapping[str, str] | None = None  # the names that `load_model` was given
+    count_classes: Callable[[int, int], int | None] = _not_known  # by height and width of an image
 
 
 Model: TypeAlias = "Classifier | NoModel"
 NO_MODEL = NoModel()
 _PARTS: dict[str, Any] = dict.fromkeys(("name", "weights_hash", "precision"), str)
-_PARTS |= {"device": torch.device, "channels": int, "classes": Sequence, "count_classes": Callable}
+_PARTS |= {"device": torch.device, "channels": int, "classes": Sequence, "count_classes": Callable, "origin": Mapping}
 
 
 def as_model(told: Any) -> Model:
@@ -180,7 +185,8 @@ def as_explainer(explains: Explains) -> Explainer:
 def describe(explainer: Explainer) -> dict[str, Any]:
     """Return the facts about an explainer's method and model that a provenance holds."""
     model = {"model": explainer.model.name, "weights": explainer.model.weights_hash}
-    return {"method": explainer.name, "params": dict(explainer.params), "layer": explainer.layer, **model}
+    made = {"method": explainer.name, "params": dict(explainer.params), "layer": explainer.layer}
+    return {**made, **model, "origin": explainer.model.origin}
 
 
 def class_names(explainer: Explainer, indices: Iterable[int]) -> dict[str, str]:

@@ -57,10 +57,12 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=_versions)
     surgery: Mapping[str, str] | None = None  # what was done to the network, and why not; None: unknown (before 0.2.0)
     batches: Sequence[Sequence[int]] | None = None  # (from sample, batch size), a pair for each size; None: unknown
+    origin: Mapping[str, str] | None = None  # the model and weights that `load_model` was given; None: made otherwise
+    processor: str | None = None  # what decides how a CPU rounds; None: unknown
 
     def __post_init__(self) -> None:
         """Store values in the form that a file returns, so that votes can be compared before and after saving."""
-        for name in ("params", "surgery", "batches"):
+        for name in ("params", "surgery", "batches", "origin"):
             object.__setattr__(self, name, plain(getattr(self, name)))
 
     @property

@@ -16,11 +16,11 @@ from torch import Tensor
 from .. import statistics
 from ..basics.messages import ArgumentError, Progress
 from ..certificate import Certificate, certify_votes
-from ..explainer import Explainer, Explains, Precision, Tuning, as_explainer, describe
-from ..image import image_hash
+from ..explainer import Explains, Precision, Tuning, as_explainer
 from ..noise import snap, stream
 from ..plan import ABSTAIN, ALPHA, TAU, Correction, Criterion
-from ..sampling.sample import Subject, on_lattice, sample_each
+from ..sampling.checkpoint import check_same
+from ..sampling.sample import Subject, sample_each
 from ..votes import Votes
 from .aim import Aim
 from .descent import Ball, Choice, Descent, Effort
@@ -114,18 +114,6 @@ def _check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
     return row, column
 
 
-def _check_same(votes: Votes, explainer: Explainer, image: Tensor | NDArray[np.floating]) -> Tensor:
-    """Return `image` on the lattice and the explainer's device; refuse another image or explainer than the votes'."""
-    source, (clean, device) = votes.provenance, on_lattice(image, explainer)
-    now = replace(source, **describe(explainer), image=image_hash(clean))  # on any machine
-    if changed := source.differences(now):
-        raise ArgumentError(
-            f"these votes are about something else: {'; '.join(changed)}. Give the model, weights, method and image "
-            f"that they were sampled with."
-        )
-    return clean.to(device)
-
-
 # ── The attacks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -145,7 +133,7 @@ class Campaign:
     ) -> None:
         self.certificate, self.explainer, self.effort = certificate, as_explainer(explainer), effort.drawn()
         self.level = certificate.level(level)
-        self.clean = _check_same(certificate.votes, self.explainer, image)  # (C, H, W), on the lattice
+        self.clean = check_same(certificate.votes, self.explainer, image)  # (C, H, W), on the lattice
         self.radii = _check_radii(certificate, radii)
         self.pixel = _check_pixel(certificate, pixel)  # the only one that is attacked
         self._target = certificate.votes.provenance.target

@@ -37,6 +37,16 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+def processor(device: torch.device) -> str:
+    """Return what decides how a CPU rounds, besides the libraries: its instructions and the number of threads.
+
+    Other devices round as their name says, so for them it is "".
+    """
+    if device.type != "cpu":
+        return ""
+    return f"{torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+
+
 def check_device(device: str | None) -> None:
     """Refuse a device that cannot be used, before a network is loaded for it."""
     try:

@@ -22,8 +22,8 @@ app = Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which pixels of an image explanation can you trust?",
-    epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 3 an attack broke a certificate, "
-    "130 interrupted (votes are saved).",
+    epilog="Exit codes: 0 done, 1 refused or failed with a message, 2 wrong usage, 3 a certificate is broken or "
+    "refuted, 130 interrupted (votes are saved).",
 )
 study = Typer(no_args_is_help=True, help="Many methods on many images: plan, run, resume, sum up.")
 app.add_typer(study, name="study")
@@ -36,6 +36,10 @@ def main() -> None:
 
 VotesFiles = Annotated[list[Path], Argument(help="Votes files that `certify` wrote.")]
 Weights = Annotated[str, Option(help="DEFAULT, none, or a .safetensors or .pth file.")]
+ModelOfVotes = Annotated[str | None, Option("--model", help="As in `certify`; default: the one that the votes name.")]
+ImagesOfVotes = Annotated[
+    list[Path] | None, Option("--image", help="Photographs that votes do not hold; may be repeated.")
+]
 Levels = Annotated[list[float] | None, Option("-K", "--level", help="K in percent; may be repeated.")]
 Sigma = Annotated[float, Option(help="Standard deviation of the noise.")]
 Tau = Annotated[float, Option(help="Probability that a label must exceed; the radius is σ·Φ⁻¹(τ).")]
@@ -127,9 +131,9 @@ def show(
 @app.command()
 def attack(
     votes: VotesFiles,
-    model: Annotated[str | None, Option(help="As in `certify`; default: the one that the votes name.")] = None,
+    model: ModelOfVotes = None,
     weights: Weights = "DEFAULT",
-    image: Annotated[list[Path] | None, Option(help="Photographs that votes do not hold; may be repeated.")] = None,
+    image: ImagesOfVotes = None,
     level: Annotated[float | None, Option("-K", "--level", help="K in percent; default: the middle.")] = None,
     pixels: Annotated[int | None, Option(help="Pixels per kind to attack one by one; default: all at once.")] = None,
     radius: Annotated[list[float] | None, Option(help="ℓ2 norms; may be repeated; default: R, 2R, 4R, 8R.")] = None,
@@ -162,6 +166,33 @@ def attack(
         named = ModelOptions(model or "", weights, device)
         attacks = prepare(votes, image or (), named, criterion, level, pixels, radius, effort, out)
     return run(attacks, out, as_json)
+
+
+@app.command()
+def verify(
+    votes: VotesFiles,
+    model: ModelOfVotes = None,
+    weights: Weights = "DEFAULT",
+    image: ImagesOfVotes = None,
+    tau: Tau = TAU,
+    alpha: Alpha = ALPHA,
+    correction: Correction = None,
+    samples: Annotated[int | None, Option("-n", "--samples", help="Fresh copies; default: as many as voted.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of the fresh noise, to repeat a run; default: drawn.")] = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> int:
+    """Sample somebody's votes again: do they come out, and do their certified labels hold with a fresh seed?
+
+    The fresh copies are explained in a new process, one by one and in shuffled order. What is found may refute a
+    certificate; nothing proves it right.
+
+    Exit code 3: a certified label has a share below τ, or votes do not come out again on the same kind of machine.
+    """
+    criterion = Criterion(tau, alpha, correction)  # type: ignore[arg-type]
+    from .verify import ModelOptions, run
+
+    return run(votes, image or (), ModelOptions(model or "", weights, device), criterion, samples, seed, as_json)
 
 
 # ── Before and after ──────────────────────────────────────────────────────────────────────────────────────────────────

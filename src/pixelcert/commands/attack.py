@@ -61,7 +61,7 @@ def prepare(
     load, found = cache(load_model), []
     for file, certificate in zip(files, certificates, strict=True):
         source = certificate.votes.provenance
-        explainer = explainer_of(source, partial(load, model.name or source.model, *model[1:]))
+        explainer = explainer_of(source, partial(load, *model.of_votes(source)))
         image = image_of(certificate.votes, images)
         for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed or 0):
             found.append((file, Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)))

@@ -20,6 +20,7 @@ from ..models.loading import PAPER_MODELS, check_weights, load_model, model_name
 from ..plan import Criterion, Plan
 from ..sampling.checkpoint import Place, find_votes, sample_into
 from ..sampling.sample import Interrupted, SamplingError, Subject
+from ..votes import Provenance
 from . import terminal
 from .votes import Result, draw, make_folder, picture_file, show_results
 
@@ -35,6 +36,20 @@ class ModelOptions(NamedTuple):
         """Refuse options with which no model can be loaded."""
         check_device(self.device)
         check_weights(self.weights)
+
+    def of_votes(self, source: Provenance) -> ModelOptions:
+        """Return the options, with the model and weights of votes where none are given.
+
+        A votes file may come from anybody, so code that it names is not run unasked.
+        """
+        origin = source.origin or {"model": source.model}
+        if not self.name and ":" in origin["model"]:
+            name = origin["model"]
+            raise ArgumentError(f"the votes say that {name} made their model: give --model {name} to run that code.")
+        weights = origin.get("weights", "DEFAULT") if self.weights == "DEFAULT" and not self.name else self.weights
+        found = self._replace(name=self.name or origin["model"], weights=weights)
+        found.check()
+        return found
 
 
 class Output(NamedTuple):

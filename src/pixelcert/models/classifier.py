@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
@@ -39,6 +39,7 @@ class Classifier:
         steps: the surgery that made `net` out of another network.
     """
 
+    origin: Mapping[str, str] | None = None  # the names that `load_model` was given, by which others find it
     is_copy: ClassVar[bool] = False  # nobody else changes the network of a copy
     compiled: bool = False
     fused: bool = False
@@ -72,6 +73,10 @@ class Classifier:
 
     def __repr__(self) -> str:
         return f"Classifier({self.name}, {self.device})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the network and what a classifier is made with; what was found out about it is found out again."""
+        return _made_again, (self.net, self.arguments(), self.origin)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return logits (B, classes) of images (B, C, H, W) in pixel space."""
@@ -169,6 +174,12 @@ class Classifier:
         code, hooks, and settings that a module does not keep under the names of its arguments.
         """
         return self._memory.recall("hash", lambda: _hash(self), values=True)
+
+
+def _made_again(net: nn.Module, arguments: Mapping[str, Any], origin: Mapping[str, str] | None) -> Classifier:
+    model = Classifier(net, **arguments)
+    model.origin = origin
+    return model
 
 
 def _dtype_of(net: nn.Module) -> torch.dtype | None:

@@ -106,6 +106,7 @@ def load_model(
         model = load_embedded()
     else:
         model = _from_torchvision(name, weights)
+    model.origin = {"model": name, **({} if weights == "DEFAULT" else {"weights": str(weights or "none")})}
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..basics.messages import ArgumentError, VotesFileError
-from ..explainer import Explainer, Tuning
+from ..explainer import Explainer, Tuning, describe
 from ..image import image_hash, load_image
 from ..methods import METHODS, Method, method
 from ..models import Classifier
 from ..noise import snap
 from ..plan import Plan
 from ..votes import Provenance, Votes
-from .sample import Interrupted, SamplingError, Subject, differences, resume, sample_plans
+from .sample import Image, Interrupted, SamplingError, Subject, differences, on_lattice, resume, sample_plans
 
 
 class Place(NamedTuple):
@@ -95,10 +96,22 @@ def explainer_of(source: Provenance, load: Callable[[], Classifier]) -> Method:
     """Make the method that a provenance names, at its layer, on the model that `load` returns."""
     if source.method not in METHODS:
         raise ArgumentError(
-            f"{source.method} is not one of `pixelcert methods`, so this command cannot make it: attack it from "
-            f"Python, with pixelcert.attack(votes, explainer, image)."
+            f"{source.method} is not one of `pixelcert methods`, so this command cannot make it: use Python, with "
+            f"pixelcert.verify(votes, explainer, image) or pixelcert.attack(votes, explainer, image)."
         )
     return method(source.method, load(), source.layer, **source.params)
+
+
+def check_same(votes: Votes, explainer: Explainer, image: Image) -> Tensor:
+    """Return `image` on the lattice and the explainer's device; refuse another image or explainer than the votes'."""
+    source, (clean, device) = votes.provenance, on_lattice(image, explainer)
+    now = replace(source, **describe(explainer), image=image_hash(clean))  # on any machine
+    if changed := source.differences(now):
+        raise ArgumentError(
+            f"these votes are about something else: {'; '.join(changed)}. Give the model, weights, method and image "
+            f"that they were sampled with."
+        )
+    return clean.to(device)
 
 
 def image_of(votes: Votes, files: Sequence[Path] = ()) -> Tensor:

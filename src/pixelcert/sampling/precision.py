@@ -53,11 +53,14 @@ def settle(explainer: Explainer, tuning: Tuning, device: torch.device, values: i
 
 
 def settle_as(source: Provenance, explainer: Explainer, device: torch.device, batch_size: int | None) -> Tuning:
-    """Return the tuning with which votes of `source` were computed; a black box keeps its own."""
+    """Return the tuning with which votes of `source` were computed, as far as this machine has it.
+
+    A black box keeps its own.
+    """
     own, size = own_precision(explainer, device), batch_size or source.batch_size
     known = source.precision in get_args(Precision) and (_is_single(own) or own == source.precision)
     if known and explainer.tunable:
-        return Tuning(size, source.precision, source.compiled)
+        return Tuning(size, source.precision, source.compiled and not missing_for_compiling(device))
     return Tuning(size, own, False)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import statistics
-from ..basics.machine import device_name
+from ..basics.machine import device_name, processor
 from ..basics.messages import ArgumentError, Progress, check_target
 from ..certificate import Certificate
 from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
@@ -175,6 +175,19 @@ def resume(
     return next(count_each([task], tuned, tuning))[0]
 
 
+def repeat(votes: Votes, explainer: Explains, image: Image, progress: Progress | None = None) -> Votes:
+    """Sample votes again from the beginning, as they were sampled, as far as this machine can."""
+    explainer, source = as_explainer(explainer), votes.provenance
+    clean, device = on_lattice(image, explainer)
+    tuning = settle_as(source, explainer, device, None)
+    tuned = explainer.tuned(tuning)
+    about = _about(explainer, device, tuning) | {"image": image_hash(clean), "image_name": source.image_name}
+    now = Provenance(**about, target=source.target, surgery=tuned.surgery)
+    counts = (Counts.none(votes.plan, votes.pixels, device),)
+    task = Task((votes.plan,), clean.to(device), now, counts, progress, None)
+    return next(count_each([task], tuned, tuning))[0]
+
+
 def differences(
     votes: Votes, plan: Plan, explainer: Explainer, subject: Subject, tuning: Tuning = _UNTUNED
 ) -> list[str]:
@@ -231,6 +244,7 @@ def _about(explainer: Explainer, device: torch.device, tuning: Tuning) -> dict[s
         **describe(explainer),
         "class_names": {},  # the loop adds those that are answered
         "device": device_name(device),
+        "processor": processor(device),
         "precision": tuning.precision,
         "compiled": tuning.compile is True,
         "batch_size": tuning.batch_size,
