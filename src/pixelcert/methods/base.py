@@ -15,6 +15,7 @@ from ..explainer import Explainer, Tuning
 from ..models import Classifier
 from ..models.heads import LinearHead, linear_head
 from ..models.splitting import feature_maps
+from ..models.tracing import SWITCHED_OFF
 from ..models.variants import tuned
 
 Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes ∂ logit / ∂ A (B, C, h, w) → maps (B, h, w)
@@ -111,6 +112,8 @@ class Method(Explainer):
             return "compiled instead"
         if not self.fusable:
             return f"{self.name} changes the network as it runs"
+        if not self.model.trace:
+            return SWITCHED_OFF
         return "" if self.model.device.type == "cuda" else "not an NVIDIA GPU"
 
     @property
