@@ -92,8 +92,8 @@ class _Tracer(fx.Tracer):
 
     def create_args_for_root(self, *args: Any, **kwargs: Any) -> Any:
         # By this flag, which torch has just set for all threads, compiled functions refuse to run.
-        fx._symbolic_trace._is_fx_tracing_flag = self._tracing
-        return super().create_args_for_root(*args, **kwargs)  # type: ignore[no-untyped-call]
+        fx._symbolic_trace._is_fx_tracing_flag = self._tracing  # type: ignore[assignment]
+        return super().create_args_for_root(*args, **kwargs)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return super().call_module(m, forward, args, kwargs) if self._tracing else forward(*args, **kwargs)
