@@ -24,10 +24,13 @@ from torch import Tensor, fx, nn
 
 import pixelcert as pc
 from pixelcert.basics.machine import tf32, tf32_allowed
+from pixelcert.explainer import Tuning, as_explainer
 from pixelcert.figures.sheet import STYLE, styled
 from pixelcert.models.inspection import Memory
 from pixelcert.models.splitting import HookedSplit
 from pixelcert.models.tracing import trace
+from pixelcert.models.variants import for_grid, tuned
+from pixelcert.sampling.loop import explain_copies
 from pixelcert.sampling.precision import rounding
 
 THREADS = 4
@@ -208,6 +211,52 @@ def test_a_prediction_waits_for_an_adapter_that_changes_the_network() -> None:
     assert at_once(lambda: votes_of(pc.adapt(explain, model), image), predict)[1] == expected
 
 
+def by_sampling(explainer: Any, image: Tensor) -> Any:
+    return pc.sample(explainer, image, 1, n=8, batch_size=1, tau=None)
+
+
+def by_copies(explainer: Any, image: Tensor) -> Any:
+    return [explain_copies(as_explainer(explainer), image, 1, sigma=0.1, seed=0, samples=range(2)) for _ in range(8)]
+
+
+@pytest.mark.parametrize("explained", [by_sampling, by_copies])
+def test_explanations_take_turns(explained: Callable[..., Any]) -> None:
+    """A plain callable may rely on what all threads share, such as the hooks that it puts on its network."""
+    now, most = [], []
+
+    def explain(images: Tensor, targets: Tensor) -> Tensor:
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.001)
+        now.pop()
+        return images.sum(dim=1)
+
+    at_once(*[lambda: explained(explain, IMAGE[:, :8, :8])] * THREADS)
+    assert max(most) == 1
+
+
+class Telling(pc.Explainer):
+    """Tells as surgery how large the images of the last batch were."""
+
+    name, seen = "telling", torch.Size()
+
+    @property
+    def surgery(self) -> dict[str, str]:
+        return {"seen": str(tuple(self.seen))}
+
+    def explain(self, images: Tensor, targets: Tensor) -> pc.Explanation:
+        self.seen = images.shape
+        time.sleep(0.001)
+        return pc.Explanation(images.sum(dim=1))
+
+
+def test_votes_tell_of_their_own_batch() -> None:
+    explainer = Telling()
+    sizes = range(8, 8 + THREADS)
+    found = at_once(*(lambda size=size: by_sampling(explainer, IMAGE[:, :size, :size]) for size in sizes))
+    assert [votes.provenance.surgery["seen"] for votes in found] == [f"(1, 3, {size}, {size})" for size in sizes]
+
+
 def test_figures_of_several_threads_have_one_style() -> None:
     def draw(number: int) -> list[Any]:
         matplotlib.rcParams["text.parse_math"]
@@ -236,7 +285,7 @@ def test_an_answer_is_found_once_for_all_threads() -> None:
 @pytest.mark.parametrize("block", ["tf32", "rounding"])
 def test_rounding_stays_as_a_thread_has_set_it(block: str) -> None:
     def inside(allowed: bool) -> list[Any]:
-        tuning = pc.explainer.Tuning(1, "tf32" if allowed else "float32", False)
+        tuning = Tuning(1, "tf32" if allowed else "float32", False)
         seen = []
         for _ in range(5):
             with tf32(allowed) if block == "tf32" else rounding(tuning, torch.device("cuda")):
@@ -457,8 +506,6 @@ def test_without_tracing_cam_and_layers_are_refused_with_the_reason() -> None:
 
 
 def test_copies_and_classifiers_for_grids_are_not_traced_either() -> None:
-    from pixelcert.models.variants import for_grid, tuned
-
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 5))
     model = pc.Classifier(net, HALF, HALF, final="0", size=16, trace=False)
     assert not tuned(model).trace

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError
 from ..explainer import Explainer, Tuning
 from ..models import Classifier
@@ -96,8 +97,9 @@ class Method(Explainer):
     def surgery(self) -> dict[str, str]:
         """The steps of surgery on the network, done or with the reason why not."""
         self.find_shortcuts()
-        steps = self.model.surgery(self.place).items()
-        done = {name: str(step) for name, step in steps if name not in self.untried}
+        with one_at_a_time:  # another thread may add a step
+            steps = dict(self.model.surgery(self.place))
+        done = {name: str(step) for name, step in steps.items() if name not in self.untried}
         if self.model.is_copy and not self.model.fused:
             done["fused"] = f"no ({self._why_not_fused(self.model.compiled)})"
         return done
