@@ -1009,6 +1009,13 @@ FAULTS = (
         "now = source",
         "tests/test_attacks.py::test_another_image_or_explainer_is_refused",
     ),
+    Fault(
+        "attacks",
+        "an attack chooses the kernel of attention for all threads",
+        "with one_at_a_time, torch.enable_grad():\n            images",
+        "with torch.enable_grad():\n            images",
+        "tests/test_threads.py::test_attacks_do_not_change_the_attention_of_other_threads",
+    ),
     # ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "figures",

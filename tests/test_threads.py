@@ -50,6 +50,7 @@ def switches() -> list[Any]:
         *(nn.Module.__call__, nn.Module.__getattr__, fx._symbolic_trace._is_fx_tracing_flag),
         *(tf32_allowed(), cudnn.deterministic, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()),
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        *(torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()),
         [matplotlib.rcParams[name] for name in STYLE],
     ]
 
@@ -209,6 +210,20 @@ def test_a_prediction_waits_for_an_adapter_that_changes_the_network() -> None:
         return model.predict(image)
 
     assert at_once(lambda: votes_of(pc.adapt(explain, model), image), predict)[1] == expected
+
+
+def test_attacks_do_not_change_the_attention_of_other_threads() -> None:
+    """The slope of attention needs one of torch's kernels, which is chosen for the whole process."""
+    method = pc.method("grad", small_model("vit"), "input")
+    votes = pc.sample(method, IMAGE, 1, n=62, levels=(50,))
+
+    def attacked() -> list[Any]:
+        outcome = pc.attack(votes, method, IMAGE, steps=2, draws=2, samples=62, radii=[0.05], gradient="pathwise")
+        return [(attempt.delta.tolist(), attempt.ones.tolist()) for attempt in outcome.attempts]
+
+    expected, sampled = attacked(), votes_of(method)
+    found = at_once(attacked, attacked, *[lambda: [votes_of(method) for _ in range(5)]] * 2)
+    assert found == [expected] * 2 + [[sampled] * 5] * 2
 
 
 def by_sampling(explainer: Any, image: Tensor) -> Any:
