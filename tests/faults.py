@@ -255,6 +255,13 @@ FAULTS = (
         "guessed_one = 2 * guess_ones >= guess",
         "tests/test_report.py::test_script_certifies_as_the_library_does[reference-10-255]",
     ),
+    Fault(
+        "root",
+        "two batches are explained at the same time",
+        "    with one_at_a_time:\n        maps, logits",
+        "    if True:\n        maps, logits",
+        "tests/test_threads.py::test_explanations_take_turns",
+    ),
     # ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "sampling",
@@ -389,6 +396,13 @@ FAULTS = (
         'return ""',
         "tests/test_surgery.py::test_auto_that_does_not_compile_tells_why",
     ),
+    Fault(
+        "sampling",
+        "two batches are counted at the same time",
+        "                    with one_at_a_time:\n                        queued.append(",
+        "                    if True:\n                        queued.append(",
+        "tests/test_threads.py::test_votes_tell_of_their_own_batch",
+    ),
     # ── basics ────────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "basics",
@@ -428,8 +442,8 @@ FAULTS = (
     Fault(
         "basics",
         "TF32 stays as the block set it",
-        "for switch in before:\n            setattr(*switch)",
-        "for switch in before:\n            getattr(*switch)",
+        "for switch in before:\n                setattr(*switch)",
+        "for switch in before:\n                getattr(*switch)",
         "tests/test_precision.py::test_flags_are_put_back_after_an_error",
     ),
     Fault(
@@ -466,6 +480,13 @@ FAULTS = (
         "for part in parts:\n        digest.update(part)",
         "for part in parts[:1]:\n        digest.update(part)",
         "tests/test_image.py::test_hash_depends_on_every_pixel",
+    ),
+    Fault(
+        "basics",
+        "two threads set the rounding of all at the same time",
+        "    with one_at_a_time:\n        before = [(*switch,",
+        "    if True:\n        before = [(*switch,",
+        "tests/test_threads.py::test_rounding_stays_as_a_thread_has_set_it",
     ),
     # ── metrics ───────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
@@ -644,6 +665,41 @@ FAULTS = (
         '(step, *arguments["steps"]) if not step.done else',
         "tests/test_surgery.py::test_a_head_that_slides_at_one_size_is_told_to_slide_at_others",
     ),
+    Fault(
+        "models",
+        "a trace follows the networks of other threads too",
+        "return super().call_module(m, forward, args, kwargs) if self._tracing else forward(*args, **kwargs)",
+        "return super().call_module(m, forward, args, kwargs)",
+        "tests/test_threads.py::test_other_threads_run_their_networks_during_a_trace",
+    ),
+    Fault(
+        "models",
+        "two networks are traced at the same time",
+        "with one_at_a_time:  # two traces would",
+        "if True:  # two traces would",
+        "tests/test_threads.py::test_one_network_is_traced_at_a_time",
+    ),
+    Fault(
+        "models",
+        "foreign code is given the symbols of a trace",
+        '*("numpy", "tolist", "data_ptr",',
+        '*("tolist", "data_ptr",',
+        "tests/test_threads.py::test_foreign_code_is_never_given_symbols",
+    ),
+    Fault(
+        "models",
+        "two threads find out the same thing",
+        "        with one_at_a_time:\n            if self._watched:",
+        "        if True:\n            if self._watched:",
+        "tests/test_threads.py::test_an_answer_is_found_once_for_all_threads",
+    ),
+    Fault(
+        "models",
+        "a network is traced although that is switched off",
+        "    if not model.trace:\n        check_layer(",
+        "    if model.trace is None:\n        check_layer(",
+        "tests/test_threads.py::test_a_network_is_not_traced_if_that_is_switched_off",
+    ),
     # ── methods ───────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
         "methods",
@@ -785,6 +841,13 @@ FAULTS = (
         "maps = extractor(targets.tolist(), logits, **kwargs)",
         "maps = extractor(int(targets[0]), logits, **kwargs)",
         "tests/test_adapters.py::test_a_batch_is_its_images_one_by_one",
+    ),
+    Fault(
+        "adapters",
+        "two threads set the same random generators",
+        "with one_at_a_time, torch.enable_grad(), untouched,",
+        "with torch.enable_grad(), untouched,",
+        "tests/test_threads.py::test_functions_that_draw_random_numbers_do_not_disturb_each_other",
     ),
     # ── photographs ───────────────────────────────────────────────────────────────────────────────────────────────
     Fault(
@@ -1015,6 +1078,13 @@ FAULTS = (
         "now = replace(source, **describe(explainer), image=image_hash(clean))",
         "now = source",
         "tests/test_attacks.py::test_another_image_or_explainer_is_refused",
+    ),
+    Fault(
+        "attacks",
+        "an attack chooses the kernel of attention for all threads",
+        "with one_at_a_time, torch.enable_grad():\n            images",
+        "with torch.enable_grad():\n            images",
+        "tests/test_threads.py::test_attacks_do_not_change_the_attention_of_other_threads",
     ),
     # ── figures ───────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .basics.locks import one_at_a_time
 from .basics.messages import ArgumentError, ExplainerError, check_choice, check_logits, check_whole
 
 if TYPE_CHECKING:
@@ -205,7 +206,8 @@ def explain(explainer: Explainer, images: Tensor, target: int | Tensor) -> Expla
     bilinearly.
     """
     targets = target if isinstance(target, Tensor) else torch.full((len(images),), target, device=images.device)
-    maps, logits = explainer.explain(images, targets)
+    with one_at_a_time:
+        maps, logits = explainer.explain(images, targets)
     _check_maps(maps, images)
     if logits is not None:
         check_logits(logits, len(images), "the explainer")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.files import PLAIN, plain
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError
 from ..explainer import NO_MODEL, Explainer, Explanation, NoModel
 from ..models import Classifier
@@ -62,7 +63,7 @@ class Adapted(Explainer):
     def _explain(self, images: Tensor, targets: Tensor) -> tuple[Explanation, bool]:
         """Return the answer to a batch, and True if random numbers were drawn for it."""
         untouched = as_found(self.model.net) if isinstance(self.model, Classifier) else nullcontext()
-        with torch.enable_grad(), untouched, repeatable(self._seed) as drawn:
+        with one_at_a_time, torch.enable_grad(), untouched, repeatable(self._seed) as drawn:
             maps, logits = self._call(images, targets)
         if logits is None and isinstance(self.model, Classifier):  # the library returns none: one more pass
             with torch.no_grad():

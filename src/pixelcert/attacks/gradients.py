@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..basics.locks import one_at_a_time
 from ..basics.machine import out_of_memory
 from ..explainer import Explainer, Surrogate, at_full_size, explain, upsample
 from ..methods import Method
@@ -62,7 +63,7 @@ def _own_maps(explainer: Explainer, target: int, images: Tensor) -> Tensor:
 def _has_slope(maps: Surrogate, image: Tensor) -> bool:
     """Return True if the maps have a slope in the image."""
     leaf = image[None].clone().requires_grad_()
-    with torch.enable_grad():
+    with one_at_a_time, torch.enable_grad():
         try:
             (slope,) = torch.autograd.grad(maps(leaf).sum(), leaf, allow_unused=True)
         except RuntimeError as error:  # the maps are outside the graph, or made with NumPy
@@ -129,7 +130,7 @@ class Pathwise:
 
         `images` (B, C, H, W) are noisy copies of `moved`, `maps` (B, H, W) their explanations, `weights` (N,).
         """
-        with torch.enable_grad():
+        with one_at_a_time, torch.enable_grad():
             images = images.detach().requires_grad_()
             values = self.aim.ranked(self.surrogate(images))
             threshold = values.topk(self.aim.ones + 1, dim=1).values[:, -2:].mean(dim=1, keepdim=True)

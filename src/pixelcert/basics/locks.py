@@ -1,13 +1,14 @@
-"""Locks: they show which process is at work on something.
+"""Locks: one for the threads of this process, and locks that show which process is at work on something.
 
-A lock is the operating system's advisory lock on a small file. The system releases it when its process ends for any
-reason, so there are no stale locks. Network file systems carry such locks between machines (NFS does; Lustre when
+The latter are the operating system's advisory locks on small files. The system releases one when its process ends for
+any reason, so there are no stale locks. Network file systems carry such locks between machines (NFS does; Lustre when
 mounted with `flock`).
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,11 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+# A thread holds this lock while it changes, or relies on, what all threads share: rounding, random generators, hooks on
+# a network, torch's own functions during a trace, and what is remembered of a network. Do not wait for another thread
+# while you hold it.
+one_at_a_time = threading.RLock()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .locks import one_at_a_time
 from .messages import ArgumentError
 
 
@@ -101,13 +102,14 @@ def tf32_allowed() -> tuple[bool, ...]:
 
 @contextmanager
 def tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 for convolutions and matrix products inside the block."""
+    """Allow or forbid TF32 for convolutions and matrix products inside the block, which one thread enters at a time."""
     values = {"allow_tf32": allowed, "fp32_precision": "tf32" if allowed else "ieee"}
-    before = [(*switch, getattr(*switch)) for switch in _switches()]
-    try:
-        for owner, name, _ in before:
-            setattr(owner, name, values[name])
-        yield
-    finally:
-        for switch in before:
-            setattr(*switch)
+    with one_at_a_time:
+        before = [(*switch, getattr(*switch)) for switch in _switches()]
+        try:
+            for owner, name, _ in before:
+                setattr(owner, name, values[name])
+            yield
+        finally:
+            for switch in before:
+                setattr(*switch)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
 from matplotlib.artist import Artist
@@ -17,6 +18,7 @@ from matplotlib.legend import Legend
 from matplotlib.patches import Patch, Rectangle
 
 from ..basics.files import write_atomically
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError
 from .palette import FAINT, FAMILIES, INK, MISSING, SOFT, Colour
 
@@ -48,7 +50,19 @@ STYLE: Any = {
     "pdf.compression": 6,
 }
 
-styled = matplotlib.rc_context(STYLE)  # a decorator: draw in this style, whatever the user's matplotlib is set to
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Make `draw` use this style, whatever the user's matplotlib is set to."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
+        with one_at_a_time, matplotlib.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
 
 
 class Sheet:
@@ -175,7 +189,7 @@ _METADATA: Mapping[str, dict[str, Any]] = MappingProxyType(  # no dates, and no 
 def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure in one step, in the format that its suffix names. Equal figures make equal files."""
     kind, data = _kind_of(path), BytesIO()
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "pixelcert"}):
+    with one_at_a_time, matplotlib.rc_context({**STYLE, "svg.hashsalt": "pixelcert"}):
         figure.savefig(data, format=kind, metadata=_METADATA[kind])
     return write_atomically(path, data.getvalue())
 

@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError
 from ..explainer import Explainer, Tuning
 from ..models import Classifier
 from ..models.heads import LinearHead, linear_head
 from ..models.splitting import feature_maps
+from ..models.tracing import SWITCHED_OFF
 from ..models.variants import tuned
 
 Formula = Callable[[Tensor, Tensor], Tensor]  # features A and slopes ∂ logit / ∂ A (B, C, h, w) → maps (B, h, w)
@@ -95,8 +97,9 @@ class Method(Explainer):
     def surgery(self) -> dict[str, str]:
         """The steps of surgery on the network, done or with the reason why not."""
         self.find_shortcuts()
-        steps = self.model.surgery(self.place).items()
-        done = {name: str(step) for name, step in steps if name not in self.untried}
+        with one_at_a_time:  # another thread may add a step
+            steps = dict(self.model.surgery(self.place))
+        done = {name: str(step) for name, step in steps.items() if name not in self.untried}
         if self.model.is_copy and not self.model.fused:
             done["fused"] = f"no ({self._why_not_fused(self.model.compiled)})"
         return done
@@ -111,6 +114,8 @@ class Method(Explainer):
             return "compiled instead"
         if not self.fusable:
             return f"{self.name} changes the network as it runs"
+        if not self.model.trace:
+            return SWITCHED_OFF
         return "" if self.model.device.type == "cuda" else "not an NVIDIA GPU"
 
     @property

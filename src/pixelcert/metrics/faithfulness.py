@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError, check_logits, check_share, check_target
 from ..explainer import as_model
 from ..image import check_image
@@ -70,7 +71,7 @@ def deletion_curve(
     steps = np.concatenate([np.zeros((1, height, width), dtype=np.bool_), masks])
     fill = check_share("fill", fill, example=0)
     device = known.device or pixels.device
-    with torch.inference_mode():
+    with one_at_a_time, torch.inference_mode():
         gone = torch.from_numpy(steps).to(device)[:, None]
         logits = model(torch.where(gone, fill, pixels.to(device)))
         check_logits(logits, len(steps), "model")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.files import sha256
+from ..basics.locks import one_at_a_time
 from ..basics.machine import out_of_memory, why_unusable
 from ..basics.messages import ArgumentError, ModelError, check_target, naming
 from ..image import check_image
@@ -36,6 +37,7 @@ class Classifier:
         final: the name of the last spatial layer; found automatically for the common architectures.
         classes: names of the classes, for pictures and tables.
         size: side of the square image that the network was trained on; photographs are cut to it.
+        trace: whether the network's code may be run on symbols by ``torch.fx``; if not, it is split by hooks.
         steps: the surgery that made `net` out of another network.
     """
 
@@ -55,6 +57,7 @@ class Classifier:
         classes: Sequence[str] | None = None,
         size: int = 224,
         device: torch.device | str | None = None,
+        trace: bool = True,
         steps: Iterable[Step] = (),
     ) -> None:
         self.net = net.eval()
@@ -64,7 +67,7 @@ class Classifier:
                 f"{self.name} was made under torch.inference_mode(), which hides changes of weights: create it outside."
             )
         self.classes = tuple(classes) if classes is not None else None
-        self.size = size
+        self.size, self.trace = size, trace
         self._mean, self._std = _check_normalisation(mean, std)
         self.channels = self._mean.shape[1]
         self._final, self._steps = final, tuple(steps)
@@ -105,13 +108,13 @@ class Classifier:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that make this classifier, except for its network."""
         normalisation = {"mean": self._mean.flatten().tolist(), "std": self._std.flatten().tolist()}
-        known = {name: getattr(self, name) for name in ("name", "classes", "size", "device")}
+        known = {name: getattr(self, name) for name in ("name", "classes", "size", "device", "trace")}
         return {**normalisation, **known, "final": self._final, "steps": self._steps}
 
     def predict(self, image: Tensor) -> tuple[int, float]:
         """Return the class of one clean image (C, H, W) in [0, 1], and the softmax confidence in it."""
         image = check_image(image, self.channels).to(self.device)
-        with torch.inference_mode():
+        with one_at_a_time, torch.inference_mode():
             confidences = self(image.float()[None]).softmax(dim=1)[0]
         top = int(confidences.argmax())
         return top, float(confidences[top])

@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from .folding import ADDITIONS, RELUS, Fusing, is_unchanged
 from .inspection import Tolerance, any_image, in_words, why_unlike
 from .splitting import Split, plain_split, traced_halves
-from .tracing import cut_at, trace
+from .tracing import SWITCHED_OFF, cut_at, trace
 
 if TYPE_CHECKING:
     from .classifier import Classifier
@@ -96,6 +96,8 @@ def _find(model: Classifier, layer: str) -> LocalParts:
 
 def _try_parts(model: Classifier, layer: str, whole: Split) -> LocalParts | str:
     """Return the local parts after `layer`, or why there are none."""
+    if not model.trace:
+        return SWITCHED_OFF
     halves = traced_halves(model, layer)
     if layer != "input" and halves is None:
         return "the network is split by hooks"

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..basics.locks import one_at_a_time
 from ..basics.machine import out_of_memory
 from ..basics.messages import ModelError, PixelcertWarning
 
@@ -95,17 +96,19 @@ class Memory:
 
     def recall(self, key: Hashable, find: Callable[[], T], *, values: bool = False) -> T:
         """Return the answer to `key`, found anew if the network changed. With `values`, it depends on tensors too."""
-        if self._watched:
-            self._refresh()
-        known = self._of_values if values else self._of_structure
-        if key not in known:
-            known[key] = find()
-        answer: T = known[key]
-        return answer
+        with one_at_a_time:
+            if self._watched:
+                self._refresh()
+            known = self._of_values if values else self._of_structure
+            if key not in known:
+                known[key] = find()
+            answer: T = known[key]
+            return answer
 
     def clear(self) -> None:
-        self._of_structure.clear()
-        self._of_values.clear()
+        with one_at_a_time:
+            self._of_structure.clear()
+            self._of_values.clear()
 
     def _refresh(self) -> None:
         structure = [part for module in self._net.modules() for part in _parts(module)]

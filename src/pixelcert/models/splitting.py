@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ModelError, PixelcertWarning
 from .folding import Fusing
 from .inspection import Tolerance, agree, any_image, in_words, logits_of, own_answer, try_out, why_unlike
-from .tracing import split_at
+from .tracing import SWITCHED_OFF, check_layer, split_at
 
 if TYPE_CHECKING:
     from .classifier import Classifier
@@ -64,6 +65,10 @@ def traced_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.Gra
 
 def _trace_halves(model: Classifier, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | None:
     """Trace and cut the network, then test the halves, because a trace follows only one path through its code."""
+    if not model.trace:
+        check_layer(model.net, _module_at(model, layer))
+        model.surgery(layer).note("split", "hooks", SWITCHED_OFF)
+        return None
     halves, why = split_at(model.net, _module_at(model, layer)), ""
     if isinstance(halves, Exception):
         why = f"it cannot be traced: {in_words(halves)}"
@@ -172,7 +177,8 @@ class HookedSplit:
     def body(self, inputs: Tensor) -> Tensor:
         """Return the layer's last output for normalised images (B, C, H, W)."""
         outputs: list[Any] = []
-        with self._module.register_forward_hook(lambda module, args, output: outputs.append(_first(output))):
+        keep = lambda module, args, output: outputs.append(_first(output))  # noqa: E731
+        with one_at_a_time, self._module.register_forward_hook(keep):
             answer = self._net(inputs)
         if not outputs or not isinstance(outputs[-1], Tensor):
             raise ModelError(
@@ -195,7 +201,7 @@ class HookedSplit:
             fresh = features.clone()  # what follows may work in place
             return fresh if isinstance(output, Tensor) else (fresh, *output[1:])
 
-        with self._module.register_forward_hook(replace):
+        with one_at_a_time, self._module.register_forward_hook(replace):
             return self._net(features.new_zeros(len(features), *self._input))
 
     def _check(self, features: Tensor, answer: Any) -> None:

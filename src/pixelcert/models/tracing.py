@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from ..basics.locks import one_at_a_time
 from ..basics.machine import out_of_memory
 from ..basics.messages import ModelError
+
+SWITCHED_OFF = "tracing is switched off"  # by Classifier(…, trace=False)
+
+_EXITS = {  # attributes of tensors by which values leave torch
+    *("numpy", "tolist", "data_ptr", "storage", "untyped_storage", "__array__", "__array_interface__"),
+    *("__array_struct__", "__cuda_array_interface__", "__dlpack__", "__dlpack_device__"),
+}
 
 
 class Windows(nn.Module):
@@ -37,16 +46,67 @@ class Windows(nn.Module):
         return f"window={self.window}, pooled={self.pooled}"
 
 
+class _Symbol(fx.Proxy):
+    """A tensor without values, which refuses to leave torch: foreign code that is given a symbol may end Python."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _EXITS:
+            raise fx.proxy.TraceError(f"{name} hands values to code outside torch")
+        return _SymbolAttribute(self, name)
+
+
+class _SymbolAttribute(_Symbol, fx.proxy.Attribute):
+    """An attribute of a symbol, such as its shape or one of its methods."""
+
+
+class _Tracing:
+    """True in the thread that made it, until it is over."""
+
+    def __init__(self) -> None:
+        self._thread: int | None = threading.get_ident()
+
+    def __bool__(self) -> bool:
+        return self._thread == threading.get_ident()
+
+    def end(self) -> None:
+        self._thread = None
+
+
 class _Tracer(fx.Tracer):
-    """A tracer that keeps chosen modules in one piece."""
+    """A tracer that keeps chosen modules in one piece, and leaves other threads alone.
+
+    While torch traces, it replaces `__call__` and `__getattr__` of all modules in all threads; the replacements ask the
+    tracer what to do. It is made for one trace.
+    """
 
     def __init__(self, whole: Callable[[str, nn.Module], bool]) -> None:
         super().__init__()
         self._whole = whole
+        self._tracing = _Tracing()
 
-    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        whole = isinstance(module, Windows) or self._whole(qualified_name, module)
-        return whole or super().is_leaf_module(module, qualified_name)
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+        try:
+            return super().trace(root, concrete_args)
+        finally:
+            self._tracing.end()  # should a trace in a user's own thread put the replacements back, they do nothing
+
+    def create_args_for_root(self, *args: Any, **kwargs: Any) -> Any:
+        # By this flag, which torch has just set for all threads, compiled functions refuse to run.
+        fx._symbolic_trace._is_fx_tracing_flag = self._tracing  # type: ignore[assignment]
+        return super().create_args_for_root(*args, **kwargs)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return super().call_module(m, forward, args, kwargs) if self._tracing else forward(*args, **kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if self._tracing else attr_val
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Symbol(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        whole = isinstance(m, Windows) or self._whole(module_qualified_name, m)
+        return whole or super().is_leaf_module(m, module_qualified_name)
 
 
 def trace(
@@ -56,23 +116,30 @@ def trace(
 
     torch's own modules, `Windows`, and modules for which `whole` is true stay one node each.
     """
+    if next(net.children(), None) is None:
+        return ModelError("it has no modules inside")  # there is nothing to find, and its code may be anything
     try:
-        tracer = _Tracer(whole)
-        graph = tracer.trace(net)
-        return fx.GraphModule(net, graph, type(net).__name__)
+        with one_at_a_time:  # two traces would put each other's replacements back
+            graph = _Tracer(whole).trace(net)
+            return fx.GraphModule(net, graph, type(net).__name__)
     except Exception as error:  # tracing runs the network's own code on symbols, and that may raise anything
         if out_of_memory(error):
             raise
         return error
 
 
-def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | Exception:
-    """Return `net` up to the last call of module `layer`, and the rest; the error if it cannot be traced."""
+def check_layer(net: nn.Module, layer: str) -> None:
+    """Refuse a name that no module of `net` has."""
     modules = dict(net.named_modules())
     if layer not in modules:
         near = [name for name in modules if name.split(".")[0] == layer.split(".")[0]][:8]
         near = near or [name for name, _ in net.named_children()]
         raise ModelError(f"layer={layer!r} is not a module of {type(net).__name__}: it has {', '.join(near)}.")
+
+
+def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule] | Exception:
+    """Return `net` up to the last call of module `layer`, and the rest; the error if it cannot be traced."""
+    check_layer(net, layer)
     traced = trace(net, lambda name, _: name == layer)
     if isinstance(traced, Exception):
         return traced

@@ -19,6 +19,7 @@ from .classifier import Classifier
 from .folding import fold_modules
 from .heads import fixed_pools, slide_head
 from .inspection import Step, Tolerance, any_image, in_words, own_answer, try_out, why_unlike
+from .tracing import SWITCHED_OFF
 
 # ── Copies tuned for speed ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,12 +217,20 @@ def _resized(model: Classifier, size: int, step: Step, net: nn.Module | None = N
     return Classifier(net or model.net, **arguments)
 
 
+def _slid(model: Classifier, pools: list[str]) -> nn.Module | str:
+    """Return the model's network with its head sliding, or the reason why it cannot slide."""
+    if not model.trace:
+        return SWITCHED_OFF
+    if len(pools) > 1:
+        return "it has several such heads"
+    return slide_head(model.net, pools[0], model.normalise(any_image(model)))
+
+
 def _slide(model: Classifier, size: int) -> Classifier:
     """Return the model with its head sliding; the same network if no head has a fixed size, or it cannot slide."""
     if not (pools := fixed_pools(model.net)):
         return _resized(model, size, Step("grid", "same network"))
-    own = model.normalise(any_image(model))
-    net = slide_head(model.net, pools[0], own) if len(pools) == 1 else "it has several such heads"
+    net = _slid(model, pools)
     if isinstance(net, str):
         warnings.warn(
             f"{model.name} has a head of a fixed size behind {' and '.join(map(repr, pools))} that cannot slide "

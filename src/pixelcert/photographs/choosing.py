@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..basics.files import sha256
+from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError, ImageError, Progress, check_seed, check_share, check_whole
 from ..models import Classifier
 from .folder import Photograph, locate
@@ -121,7 +122,7 @@ def _filtered(
 ) -> Iterator[tuple[Chosen, Images]]:
     """Yield the candidates that the model gets right, with its class as their target and its confidence."""
     batch = torch.stack([images[model.size] for _, images in candidates])
-    with torch.inference_mode():
+    with one_at_a_time, torch.inference_mode():
         confidences, classes = model(batch.to(model.device)).softmax(dim=1).max(dim=1)
     for (chosen, images), sure, answer in zip(candidates, confidences.tolist(), classes.tolist(), strict=True):
         if sure >= confidence and chosen.target in (None, answer):

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..basics.locks import one_at_a_time
 from ..basics.machine import out_of_memory
 from ..basics.messages import ExplainerError, PixelcertWarning, Progress
 from ..explainer import Explainer, Explanation, Tuning, class_names, explain
@@ -149,7 +150,8 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
         while (pieces := _fill(begun, source, batch_size)) or queued:
             try:
                 if pieces:
-                    queued.append(_queue(pieces, explainer, tuning, batch_size))
+                    with one_at_a_time:
+                        queued.append(_queue(pieces, explainer, tuning, batch_size))
             except (RuntimeError, MemoryError) as error:
                 if batch_size == 1 or not out_of_memory(error):
                     raise

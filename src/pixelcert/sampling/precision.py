@@ -83,18 +83,18 @@ def own_precision(explainer: Explainer, device: torch.device) -> str:
 def rounding(tuning: Tuning, device: torch.device) -> Iterator[None]:
     """Make a GPU's results repeatable, and round float32 to TF32 for all tunings but "float32", inside the block.
 
-    These are settings of the whole process: sample from one thread at a time.
+    These are settings of the whole process, so one thread enters the block at a time.
     """
     if device.type != "cuda" or tuning.precision not in ("float32", "tf32", "bfloat16"):
         yield
         return
     cudnn = torch.backends.cudnn
-    before, cudnn.deterministic = cudnn.deterministic, True
-    try:
-        with tf32(allowed=tuning.precision != "float32"):
+    with tf32(allowed=tuning.precision != "float32"):
+        before, cudnn.deterministic = cudnn.deterministic, True
+        try:
             yield
-    finally:
-        cudnn.deterministic = before
+        finally:
+            cudnn.deterministic = before
 
 
 def _choose_precision(explainer: Explainer, device: torch.device, asked: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..basics.files import digest_of, read_sealed, write_sealed
+from ..basics.locks import one_at_a_time
 from ..basics.machine import check_device
 from ..basics.messages import ArgumentError, PixelcertWarning, Progress, Track, naming
 from ..models import Classifier, load_model
@@ -157,7 +158,7 @@ def load_study_model(settings: Settings, name: str, base: Path, device: str | No
     """Load the model that `name` stands for. Random weights are the same every time, so that jobs are found again."""
     spec = settings.model_named(name)
     weights = {"DEFAULT": "DEFAULT", "none": None}.get(spec.weights, base / spec.weights)
-    with torch.random.fork_rng():
+    with one_at_a_time, torch.random.fork_rng():
         torch.manual_seed(0)
         model = load_model(str(spec.model), weights, device)
     model.name = name
