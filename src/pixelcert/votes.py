@@ -141,7 +141,7 @@ class Votes:
 
     def __repr__(self) -> str:
         plan, levels = self.plan, ", ".join(map(str, self.plan.levels))
-        drawn = f"{self.counted} of {plan.n} samples at σ = {plan.sigma:g}, levels {levels}"
+        drawn = f"{self.counted} of {plan.n} samples at σ = {plan.sigma}, levels {levels}"
         return f"Votes({self.provenance.title}: {drawn})"
 
     def _check_extras(self) -> None:
@@ -211,7 +211,7 @@ class Votes:
         hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        Criterion(alpha=alpha)  # refuses an invalid α
+        alpha = Criterion(alpha=alpha).alpha
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)

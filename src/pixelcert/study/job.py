@@ -117,7 +117,7 @@ class Job:
         return [replace(self, preset=preset, plan=plan) for preset, plan in others]
 
     def __str__(self) -> str:
-        plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
+        plan = f"σ = {self.plan.sigma}, n = {self.plan.n}, {self.preset}"
         return f"{self.model.name} {self.method} {self.layer} {self.scene.name} ({plan})"
 
 
