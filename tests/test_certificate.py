@@ -9,7 +9,7 @@ import pixelcert as pc
 from pixelcert import statistics
 from pixelcert.certificate import confidence_in_words
 
-SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, {})
+SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, False, {})
 
 
 def votes_of(*ones, n=100, levels=(50,), sigma=0.15, **more):
@@ -49,7 +49,8 @@ def test_smallest_alpha_still_certifies_and_tests_no_prediction_with_less():
     votes = votes_of([5000, 0], n=5000, predictions=np.array([5000], dtype=np.int32))
     certificate = votes.certify(0.75, 1e-200)
     assert certificate.labels[50].tolist() == [[1, 0]]
-    assert certificate.prediction is not None and certificate.prediction.claim is None
+    assert certificate.prediction is not None
+    assert certificate.prediction.claim is None
     assert votes.certify(0.75, 1e-199).prediction.claim is not None
 
 

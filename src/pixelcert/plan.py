@@ -110,7 +110,7 @@ class Criterion:
         alpha = check_range("alpha", self.alpha, lambda alpha: 0 < alpha < 1, words, ALPHA)
         if alpha < LEAST_ALPHA:
             raise ArgumentError(
-                f"alpha={alpha} is below {LEAST_ALPHA}, and floats cannot share it among pixels: use one such as {ALPHA}."
+                f"alpha={alpha} is below {LEAST_ALPHA}, too small to be shared among pixels: use one such as {ALPHA}."
             )
         if self.correction is not None:
             check_choice("correction", self.correction, Correction)

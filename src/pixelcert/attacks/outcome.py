@@ -15,6 +15,7 @@ from .. import statistics
 from ..basics.files import write_arrays
 from ..certificate import Certificate
 from ..plan import ABSTAIN
+from ..votes import plan_as_dict
 from .judge import CERTIFIED, GROUPS, Attempt, Group, Judge, Pixel, Toll, labels_before, only
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ class Outcome:
             "votes_against_needed": self.judge.votes_against_needed,
             "votes_against_needed_to_abstain": self.judge.votes_against_needed_to_abstain,
             "gradient": self.gradient,
-            "seed": self.seed,
+            "seed": str(self.seed),
             "pixel": self.pixel,
             "attempts": attempts,
-            "plan": asdict(certificate.votes.plan),
-            "provenance": asdict(certificate.votes.provenance),
+            "plan": plan_as_dict(certificate.votes.plan),
+            "provenance": certificate.votes.provenance.as_dict(),
         }
