@@ -335,10 +335,17 @@ FAULTS = (
     ),
     Fault(
         "root",
-        "thresholds are computed in the precision of the numbers given",
-        'n, tau, alpha = int(n), _probability("tau", tau), _part_of(alpha)',
-        "n = int(n)",
-        "tests/test_statistics.py::test_thresholds_of_other_numbers_are_those_of_the_float_that_each_is",
+        "tails are computed in the precision of the numbers given, and kept for others",
+        "return _tail(int(k), int(n), float(p)) if k <= n else 0.0",
+        "return _tail(k, n, p) if k <= n else 0.0",
+        "tests/test_statistics.py::test_every_public_function_computes_in_floats",
+    ),
+    Fault(
+        "root",
+        "thresholds are compared with alpha in its own precision",
+        '_probability("tau", tau), _part_of(alpha)\n    majority',
+        '_probability("tau", tau), alpha\n    majority',
+        "tests/test_statistics.py::test_an_alpha_just_below_the_risk_is_not_rounded_up_to_it",
     ),
     Fault(
         "root",

@@ -238,9 +238,22 @@ def test_every_public_function_computes_in_floats(kind):
     }
     plain = [float(value) for value in (tau, alpha, sigma, share)]
     for name, call in calls.items():
+        statistics._tail.cache_clear()
+        expected = call(*plain)
+        statistics._tail.cache_clear()
         given = call(tau, alpha, sigma, share)
-        assert given == call(*plain), name
+        assert given == expected == call(*plain), name
         assert isinstance(given, (int, float, list)), name
+
+
+@pytest.mark.parametrize("k", range(92, 101))
+def test_an_alpha_just_below_the_risk_is_not_rounded_up_to_it(k):
+    """In float32 a risk and an α half a digit below it are equal."""
+    risk = N * tail(k, 100, 0.75)
+    alpha = np.float32(risk)
+    if float(alpha) >= risk:
+        alpha = np.nextafter(alpha, np.float32(0))
+    assert threshold(100, 0.75, alpha, N) == threshold(100, 0.75, float(alpha), N) != k
 
 
 def test_pixels_of_narrow_integers_do_not_wrap():
