@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from thoroughness import LONG, examples
 
 import pixelcert as pc
+from pixelcert.plan import ones_at
 
 torch.set_num_threads(1)  # on a busy machine, threads that wait for each other take far longer than one alone
 
@@ -55,9 +56,23 @@ def embedded() -> pc.Classifier:
     return pc.load_model("efficientnet_lite0", device="cpu")
 
 
+def rankings(samples: int, size: tuple[int, int]) -> np.ndarray:
+    """The place of every pixel in each of so many rankings: some pixels hardly move, others anywhere."""
+    random, pixels = np.random.default_rng(0), size[0] * size[1]
+    spread = random.choice([0.001, 0.3], pixels, p=[0.7, 0.3])
+    noisy = random.random(pixels) + spread * random.normal(size=(samples, pixels))
+    return noisy.argsort(axis=1).argsort(axis=1)
+
+
+def count_ones(ranked: np.ndarray, levels: tuple[float, ...], size: tuple[int, int]) -> np.ndarray:
+    """How often each pixel is in the top of each level: (levels, H, W)."""
+    counts = [(ranked < ones_at(level, size[0] * size[1])).sum(axis=0, dtype=np.int32) for level in levels]
+    return np.stack(counts).reshape(len(levels), *size)
+
+
 @pytest.fixture(scope="session")
 def make_votes() -> Callable[..., pc.Votes]:
-    """Builds votes by hand: random counts, or the given `ones` and `zeros` (levels, H, W)."""
+    """Builds votes by hand: counts of random rankings, or the given `ones` and `zeros` (levels, H, W)."""
 
     def make(
         levels: tuple[float, ...] = (50, 10),
@@ -70,14 +85,15 @@ def make_votes() -> Callable[..., pc.Votes]:
         source: dict[str, Any] | None = None,
         **arrays: Any,
     ) -> pc.Votes:
-        random = np.random.default_rng(0)
         counted = n if counted is None else counted
         given = {name: None if array is None else np.array(array) for name, array in arrays.items()}
-        shape = (len(levels), *size)
-        ones = given.pop("ones") if "ones" in given else random.integers(0, counted + 1, shape, dtype=np.int32)
+        ranked = None if "ones" in given else rankings(counted, size)
+        ones = given.pop("ones") if ranked is None else count_ones(ranked, levels, size)
         zeros = given.pop("zeros") if "zeros" in given else counted - ones
         if guess and "guess_ones" not in given:
-            given["guess_ones"] = np.minimum(ones, guess)
+            given["guess_ones"] = (
+                np.minimum(ones, guess) if ranked is None else count_ones(ranked[:guess], levels, size)
+            )
         about = {
             "method": "grad_cam",
             "params": {"relu": True},

@@ -1,4 +1,5 @@
 import dataclasses
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -6,8 +7,9 @@ from scipy.stats import binom, norm
 
 import pixelcert as pc
 from pixelcert import statistics
+from pixelcert.certificate import confidence_in_words
 
-SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, {})
+SOURCE = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, False, {})
 
 
 def votes_of(*ones, n=100, levels=(50,), sigma=0.15, **more):
@@ -21,6 +23,35 @@ def test_labels_follow_the_votes_needed():
     certificate = votes_of([100, k, k - 1, 100 - k, 50]).certify(correction="bonferroni")
     assert certificate.labels[50].tolist() == [[1, 1, pc.ABSTAIN, 0, pc.ABSTAIN]]
     assert certificate.claims[50].votes_needed == k
+
+
+@pytest.mark.parametrize("alpha", [1e-16, 1e-17, 1e-29, 3e-57, 1e-200, 0.05, 0.3, np.float32(0.05)])
+def test_printed_confidence_is_exact_and_never_reaches_certainty(alpha):
+    """Rounded to 28 digits, 1 - 1e-29 was printed as 100 %."""
+    said = confidence_in_words(alpha)
+    assert said.endswith(" %")
+    assert Fraction(said.removesuffix(" %")) == 100 * (1 - Fraction(str(float(alpha)))) < 100
+
+
+def test_numbers_of_a_certificate_are_the_floats_that_were_given():
+    """With float32 the thresholds were computed in float32: 924 of 1000 votes where 952 are needed."""
+    given = votes_of([952, 924], n=1000).certify(np.float32(0.9), np.float32(1e-12))
+    plain = votes_of([952, 924], n=1000).certify(float(np.float32(0.9)), float(np.float32(1e-12)))
+    assert given.claims == plain.claims
+    assert repr(given) == repr(plain)
+    assert (given.tau, type(given.tau), type(given.alpha)) == (0.8999999761581421, float, float)
+    radii = votes_of([952, 924], n=1000).radius_map(50, np.float32(0.001))
+    assert radii.tolist() == votes_of([952, 924], n=1000).radius_map(50, float(np.float32(0.001))).tolist()
+    assert radii.dtype == np.float64
+
+
+def test_smallest_alpha_still_certifies_and_tests_no_prediction_with_less():
+    votes = votes_of([5000, 0], n=5000, predictions=np.array([5000], dtype=np.int32))
+    certificate = votes.certify(0.75, 1e-200)
+    assert certificate.labels[50].tolist() == [[1, 0]]
+    assert certificate.prediction is not None
+    assert certificate.prediction.claim is None
+    assert votes.certify(0.75, 1e-199).prediction.claim is not None
 
 
 def test_undecided_votes_count_for_neither_label():

@@ -40,6 +40,8 @@ def test_show_certifies_again(pixelcert, saved, options, settings):
     certificate = pc.Votes.load(saved).certify(**settings)
     (result,) = json.loads(run.out)
     assert result["radius"] == certificate.radius
+    assert result["plan"]["seed"] == "0", "text, because JavaScript loses digits of large numbers"
+    assert result["plan"]["n"] == 100
     assert result["correction"] == certificate.correction
     assert list(result["levels"]) == [str(level) for level in certificate.levels]
     for level in certificate.levels:

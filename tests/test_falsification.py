@@ -208,7 +208,7 @@ def check_prediction_errors_are_rare() -> None:
 def votes_from(ones: np.ndarray, n: int, levels: tuple[float, ...] = (50,)) -> pc.Votes:
     """Votes with the given counts (levels, pixels), every other vote being for 0."""
     ones = ones.astype(np.int32).reshape(len(levels), 1, -1)
-    source = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, {})
+    source = pc.Provenance("test", {}, "", "", "", "", "", 0, {}, "cpu", "float32", 1, False, {})
     return pc.Votes(pc.Plan(n=n, levels=levels, seed=0), source, 1, n, ones, n - ones)
 
 

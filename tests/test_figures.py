@@ -344,9 +344,9 @@ def test_a_path_that_names_no_format_is_refused_before_drawing(make_certificate,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_plotting_needs_no_pyplot_and_no_torch(make_certificate, tmp_path):
+def test_plotting_needs_no_pyplot_and_no_torch(make_votes, tmp_path):
     """pyplot keeps every figure in memory and may want a display."""
-    votes = make_certificate(NESTED).votes.save(tmp_path / "votes.safetensors")
+    votes = make_votes().save(tmp_path / "votes.safetensors")
     code = """if True:
         import sys
         from matplotlib.figure import Figure

@@ -17,7 +17,18 @@ MODULES = {file.relative_to(PACKAGE): ast.parse(file.read_text(encoding="utf-8")
 # From left to right: a stop may import those before it, and its own room.
 ROAD = (
     *("basics", "plan", "image", "noise", "statistics", "explainer", "metrics", "models", "methods", "adapters"),
-    *("ranking", "votes", "certificate", "sampling", "photographs", "study", "attacks", "figures", "report"),
+    *(
+        "ranking",
+        "provenance",
+        "votes",
+        "certificate",
+        "sampling",
+        "photographs",
+        "study",
+        "attacks",
+        "figures",
+        "report",
+    ),
     *("commands", "__main__", "__init__"),
 )
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ from pixelcert.report import write_page, write_study_page
 from pixelcert.report.contents import TAUS, Index, make_test, pack
 from pixelcert.report.entries import NAME, Chunks, open_study
 from pixelcert.report.page import PARTS, join_script
-from pixelcert.statistics import Correction
+from pixelcert.statistics import Correction, rounded_down
 
 HOLM = pc.Criterion(correction="holm")
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -514,3 +515,21 @@ def test_serve_refuses_what_is_no_page(tmp_path, run):
     code, said = run("serve", tmp_path / "absent.html")
     assert code == 1
     assert "give a page of `pixelcert report`" in said
+
+
+def test_script_prints_radii_rounded_down_as_the_library_does():
+    """Multiplied by ten thousand, a radius just below 0.1009 was printed as 0.1009."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed: apt-get install nodejs")
+    random = np.random.default_rng(5)
+    short = (random.integers(0, 10**4, 200) / 10**4).tolist()
+    values = [0.0, 0.10089, 1e-7, 15.3, 5e-324, *short, *random.random(200).tolist()]
+    values += [math.nextafter(value, to) for value in short for to in (0, 1)]
+    script = join_script(("words",)).split("// Ties go")[0]
+    printing = (
+        f"console.log(JSON.stringify({json.dumps(values)}.map((value) => [4, 1].map((d) => roundedDown(value, d)))))"
+    )
+    run = subprocess.run([node, "-e", script + printing], capture_output=True, text=True, check=True)
+    expected = [[rounded_down(value, digits) for digits in (4, 1)] for value in values]
+    assert json.loads(run.stdout) == expected

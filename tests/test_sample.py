@@ -1,4 +1,7 @@
 import dataclasses
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import pixelcert as pc
+from pixelcert.basics.files import plain
 from pixelcert.explainer import as_explainer, explain
 from pixelcert.image import image_hash
 from pixelcert.noise import key_of, noisy, snap
@@ -442,3 +446,60 @@ def test_a_certificate_that_cannot_be_had_is_refused_before_sampling(correction)
 def test_a_level_that_covers_the_whole_map_is_refused():
     with pytest.raises(pc.ArgumentError, match=r"levels holds 99\.5, which is the whole map of 120 pixels"):
         pc.sample(never, IMAGE, 0, levels=(50, 99.5))
+
+
+# ── Numbers of other libraries ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Described:
+    """An explainer whose parameters are numbers of every kind."""
+
+    params = {  # noqa: RUF012
+        "eps": np.float32(0.1), "steps": np.int64(3), "scale": Decimal("0.5"), "share": Fraction(1, 3),
+        "long": np.longdouble(0.5), "far": float("inf"), "none": float("nan"), "yes": np.bool_(True),
+    }  # fmt: skip
+    explain = staticmethod(brightness)
+
+
+def test_votes_of_numpys_numbers_are_saved_with_pythons(tmp_path):
+    """They failed when the votes were saved, at the end of sampling."""
+    numbers = {"sigma": np.float32(0.15), "n": np.int64(60), "seed": torch.tensor(7), "batch_size": np.int64(16)}
+    levels = (np.float32(12.6), torch.tensor(50))
+    votes = pc.sample(
+        Described(), IMAGE, np.int64(0), levels=levels, tau=np.float32(0.6), alpha=np.float32(0.05), **numbers
+    )
+    loaded = pc.Votes.load(votes.save(tmp_path / "votes.safetensors"))
+    assert (loaded.plan, loaded.provenance) == (votes.plan, votes.provenance)
+    assert votes.plan.sigma == float(np.float32(0.15))
+    told = votes.provenance.params
+    assert {name: told[name] for name in ("scale", "share", "far", "none")} == {
+        "scale": "0.5", "share": "1/3", "far": "inf", "none": "nan"
+    }  # fmt: skip
+    assert loaded.provenance.differences(votes.provenance) == []
+
+
+def test_parameters_that_differ_as_decimals_are_of_other_explainers():
+    one, other = (dict(Described.params, scale=Decimal(scale)) for scale in ("0.5", "0.25"))
+    assert plain(one) != plain(other)
+
+
+def test_parameters_that_hold_themselves_are_told_as_far_as_they_go(tmp_path):
+    knot: dict[str, object] = {"a": 1}
+    knot["self"] = knot
+    votes = pc.sample(type("Knotted", (Described,), {"params": knot})(), IMAGE, 0)
+    assert pc.Votes.load(votes.save(tmp_path / "votes.safetensors")).provenance == votes.provenance
+
+
+@pytest.mark.parametrize(
+    ("what", "value"), [("image_name", Path("cat.png")), ("image_name", None), ("batch_size", 2.5)]
+)
+def test_what_no_file_could_hold_is_refused_before_sampling(what, value):
+    asked = []
+
+    def explainer(images, targets):
+        asked.append(len(images))
+        return brightness(images, targets)
+
+    with pytest.raises(pc.ArgumentError, match=what):
+        pc.sample(explainer, IMAGE, 0, **{what: value})
+    assert sum(asked) < 10  # no more than the checks of the explainer itself

@@ -1,5 +1,7 @@
 """The statistical contract's tables, in exact rational arithmetic."""
 
+import math
+from decimal import Decimal
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -7,6 +9,7 @@ from math import comb
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thoroughness import examples
@@ -186,3 +189,136 @@ def test_infeasible_settings_are_refused_with_both_remedies():
 def test_meaningless_tests_are_refused(tau, alpha, correction, named):
     with pytest.raises(pc.ArgumentError, match=named):
         statistics.check_feasible(pc.Plan(), pc.Criterion(tau, alpha, correction), 100)
+
+
+# ── Plain numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+GIVEN = {
+    "np.float32": np.float32, "np.float16": np.float16, "0-dim array": lambda value: np.array(value, np.float32),
+    "float32 tensor": torch.tensor, "bfloat16 tensor": lambda value: torch.tensor(value, dtype=torch.bfloat16),
+    "Fraction": Fraction, "Decimal": Decimal,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("n", [100, 1000])
+def test_thresholds_of_other_numbers_are_those_of_the_float_that_each_is(kind, n):
+    """In float32 924 of 1000 votes certified where 952 are needed; a cache served that to those who gave floats."""
+    for tau, alpha in ((0.9, 1e-12), (0.75, 0.001), (0.6, 0.05)):
+        tau_given, alpha_given = GIVEN[kind](tau), GIVEN[kind](alpha)
+        if 0 in (float(tau_given), float(alpha_given)):
+            continue  # float16 has no 1e-12
+        for correction in ("holm", "joint", "none"):
+            expected = votes_needed(n, float(tau_given), float(alpha_given), N, correction)
+            assert votes_needed(n, tau_given, alpha_given, N, correction) == expected
+            assert votes_needed(n, float(tau_given), alpha_given, N, correction) == expected
+            assert votes_needed(n, tau_given, float(alpha_given), N, correction) == expected
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_every_public_function_computes_in_floats(kind):
+    """Each is called with the given numbers first, so that a cache of theirs would be found by the floats."""
+    number = GIVEN[kind]
+    tau, alpha, sigma, share = (number(value) for value in (0.8125, 0.0078125, 0.15, 0.75))
+    calls = {
+        "tail": lambda t, a, s, h: statistics.tail(90, 100, t),
+        "threshold": lambda t, a, s, h: threshold(300, t, a, 7, 5),
+        "against": lambda t, a, s, h: statistics.votes_against_needed(1000, h, a, N),
+        "smallest_n": lambda t, a, s, h: smallest_n(t, a, N),
+        "largest_tau": lambda t, a, s, h: largest_tau(100, a, N),
+        "steps": lambda t, a, s, h: statistics.steps(100, t, a, N, "holm"),
+        "step_down": lambda t, a, s, h: step_down(np.arange(60, 101), 100, t, a),
+        "overlay": lambda t, a, s, h: statistics.overlay_votes_needed(100, t, a, N),
+        "prediction": lambda t, a, s, h: statistics.prediction_votes_needed(100, t, a),
+        "alpha_of_prediction": lambda t, a, s, h: statistics.alpha_of_prediction(a, N),
+        "radius": lambda t, a, s, h: statistics.radius(s, t),
+        "radius_by_count": lambda t, a, s, h: statistics.radius_by_count(50, s, a, N).tolist(),
+        "unanimous_radius": lambda t, a, s, h: statistics.unanimous_radius(50, s, a, N),
+        "certified_radius": lambda t, a, s, h: statistics.certified_radius(s, N),
+    }
+    plain = [float(value) for value in (tau, alpha, sigma, share)]
+    for name, call in calls.items():
+        statistics._tail.cache_clear()
+        expected = call(*plain)
+        statistics._tail.cache_clear()
+        given = call(tau, alpha, sigma, share)
+        assert given == expected == call(*plain), name
+        assert isinstance(given, (int, float, list)), name
+
+
+@pytest.mark.parametrize("k", range(92, 101))
+def test_an_alpha_just_below_the_risk_is_not_rounded_up_to_it(k):
+    """In float32 a risk and an α half a digit below it are equal."""
+    risk = N * tail(k, 100, 0.75)
+    alpha = np.float32(risk)
+    if float(alpha) >= risk:
+        alpha = np.nextafter(alpha, np.float32(0))
+    assert threshold(100, 0.75, alpha, N) == threshold(100, 0.75, float(alpha), N) != k
+
+
+def test_pixels_of_narrow_integers_do_not_wrap():
+    assert votes_needed(100, 0.75, ALPHA, np.uint16(50176), "joint") == 97
+    assert statistics.alpha_of_prediction(ALPHA, np.uint8(255)) == ALPHA / 256
+    many = np.uint16(50176)
+    assert statistics.unanimous_radius(100, 0.15, ALPHA, many) == statistics.unanimous_radius(100, 0.15, ALPHA, N)
+    assert statistics.certified_radius(0.1, many, np.uint8(3)) == statistics.certified_radius(0.1, N)
+
+
+def close_tail(k: int, n: int, p: Fraction) -> Fraction:
+    """P(X ≥ k) in whole numbers of 2⁻¹⁸⁰⁰, which is right to more than 100 digits where the tail is above 1e-300."""
+    hits, misses, unit = p.numerator, p.denominator - p.numerator, 1 << 1800
+    term = (comb(n, k) * hits**k * misses ** (n - k) * unit) // p.denominator**n
+    total = 0
+    for i in range(k, n + 1):
+        total += term
+        if not term:
+            break
+        term = term * (n - i) * hits // ((i + 1) * misses)
+    return Fraction(total, unit)
+
+
+@pytest.mark.parametrize("n", [1000, 20_000, 100_000])
+@pytest.mark.parametrize(("tau", "alpha"), [(0.75, 0.001), (0.5, 1e-200), (0.75, 1e-200), (0.9, 1e-29)])
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_thresholds_far_out_are_exact(n, tau, alpha, kind):
+    alpha = float(alpha)  # float32 ends at 1e-45
+    p, part = Fraction(float(kind(tau))), Fraction(alpha) / (2 * N)
+    k = votes_needed(n, kind(tau), alpha, N, "joint")
+    if k is None:
+        assert close_tail(n, n, p) > part
+        return
+    assert close_tail(k, n, p) <= part < close_tail(k - 1, n, p)
+
+
+@pytest.mark.parametrize("call", [
+    lambda alpha: threshold(1000, 0.75, alpha, 1),
+    lambda alpha: smallest_n(0.75, alpha, 100),
+    lambda alpha: statistics.votes_against_needed(1000, 0.5, alpha, 1),
+    lambda alpha: statistics.radius_by_count(1000, 0.15, alpha, 100),
+    lambda alpha: statistics.unanimous_radius(1000, 0.15, alpha, 100),
+])  # fmt: skip
+@pytest.mark.parametrize("alpha", [0.0, 1e-300, -0.1, float("nan")])
+def test_parts_of_alpha_whose_tails_underflow_are_refused(call, alpha):
+    """A tail that underflows to 0 is below every α, and would prove anything."""
+    with pytest.raises(pc.ArgumentError, match=r"alpha=.*use a value such as 0\.001"):
+        call(alpha)
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, float("nan"), -1, 2])
+def test_smallest_n_of_an_impossible_tau_is_refused_and_not_looked_for(tau):
+    with pytest.raises(pc.ArgumentError, match=r"tau=.*\(0, 1\)"):
+        smallest_n(tau, ALPHA, N)
+
+
+@given(st.floats(0, 1e6), st.integers(0, 6))
+def test_rounded_down_is_never_above_the_value_and_less_than_a_digit_below(value, digits):
+    printed = Fraction(statistics.rounded_down(value, digits))
+    assert printed <= Fraction(value) < printed + Fraction(1, 10**digits)
+
+
+@given(st.integers(0, 10**6), st.integers(-3, 3))
+def test_rounded_down_is_exact_beside_short_decimals(tenthousandths, ulps):
+    value = tenthousandths / 10**4
+    for _ in range(abs(ulps)):
+        value = math.nextafter(value, math.inf if ulps > 0 else 0)
+    assert Fraction(statistics.rounded_down(value)) <= Fraction(value)

@@ -231,7 +231,7 @@ def by_sampling(explainer: Any, image: Tensor) -> Any:
 
 
 def by_copies(explainer: Any, image: Tensor) -> Any:
-    return [explain_copies(as_explainer(explainer), image, 1, sigma=0.1, seed=0, samples=range(2)) for _ in range(8)]
+    return [explain_copies(as_explainer(explainer), image, 1, sigma=0.1, key=0, samples=range(2)) for _ in range(8)]
 
 
 @pytest.mark.parametrize("explained", [by_sampling, by_copies])

@@ -161,7 +161,7 @@ def test_incomplete_votes_are_not_read_early_and_say_how_to_resume(make_votes, c
         {"guess": 10, "photo": PHOTO, "predictions": PREDICTIONS},
         {"counted": 0},
         {"counted": 37, "photo": PHOTO},
-        {"levels": (12.5, 0.1, 99)},
+        {"levels": (12.5, 0.1, 99), "size": (10, 12)},
         {"n": 1000},
         {"sigma": 0.1 + 0.2},  # needs all 17 digits
         {"source": {"params": {"relu": False, "steps": 20, "eps": 1e-7, "rule": "ε", "none": None}, "layer": ""}},
@@ -176,7 +176,7 @@ def test_round_trip_through_a_file_is_exact(make_votes, tmp_path, settings):
 
 def test_plan_with_every_field_set_survives(make_votes, tmp_path):
     plan = pc.Plan(sigma=0.33, n=100, levels=(50, 10), seed=-(2**63), sign="positive", rule="percentile")
-    votes = replace(make_votes(), plan=plan)
+    votes = replace(make_votes(levels=(45, 5)), plan=plan)
     assert pc.Votes.load(votes.save(tmp_path / "votes.safetensors")).plan == plan
 
 

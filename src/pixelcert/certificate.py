@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from . import statistics
 from .basics.messages import InfeasibleError, PixelcertWarning
 from .metrics.robustness import Shares, percent_certified, shares
-from .plan import ABSTAIN, Correction, Criterion
+from .plan import ABSTAIN, LEAST_ALPHA, Correction, Criterion
 from .votes import Votes
 
 if TYPE_CHECKING:
@@ -207,7 +207,13 @@ def space_in_words(votes: Votes) -> str:
 
 
 def confidence_in_words(alpha: float) -> str:
-    return f"{(100 * (1 - Decimal(str(alpha)))).normalize():f} %"
+    """Say 1 - α in percent, with every digit: rounded to a few, it would become 100 %.
+
+    >>> confidence_in_words(0.001), confidence_in_words(1e-29)
+    ('99.9 %', '99.999999999999999999999999999 %')
+    """
+    with localcontext(Context(prec=400)):  # more than the digits of any α that `Criterion` accepts
+        return f"{(100 * (1 - Decimal(str(float(alpha))))).normalize():f} %"
 
 
 def promise_in_words(votes: Votes, criterion: Criterion, radius: str) -> str:
@@ -279,11 +285,10 @@ def _share_alpha(votes: Votes, criterion: Criterion) -> tuple[Criterion, Claim |
     if votes.predictions is None or correction == "reference":
         return criterion, None
     own = statistics.alpha_of_prediction(criterion.alpha, votes.pixels)
-    k = statistics.prediction_votes_needed(plan.n, tau, own)
-    rest = replace(criterion, alpha=criterion.alpha - own)
-    if k is None or statistics.votes_needed(plan.n, tau, rest.alpha, votes.pixels, correction) is None:
+    k, rest = statistics.prediction_votes_needed(plan.n, tau, own), criterion.alpha - own
+    if k is None or rest < LEAST_ALPHA or statistics.votes_needed(plan.n, tau, rest, votes.pixels, correction) is None:
         return criterion, None
-    return rest, Claim(own, hypotheses=1, votes_needed=k)
+    return replace(criterion, alpha=rest), Claim(own, hypotheses=1, votes_needed=k)
 
 
 def _certify_prediction(votes: Votes, claim: Claim | None) -> Prediction | None:

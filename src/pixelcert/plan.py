@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from .basics.messages import ArgumentError, check_choice, check_number, check_range, check_seed, check_whole
@@ -16,6 +17,8 @@ N = 100
 LEVELS: tuple[float, ...] = (50, 25, 10, 5)
 TAU = 0.75
 ALPHA = 0.001
+
+LEAST_ALPHA = 1e-200  # its parts, one for each of many pixels and levels, stay far above the smallest float of 1e-308
 
 ABSTAIN = -1  # the label of a pixel that is neither certified 1 nor certified 0
 
@@ -36,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def lattice_slack(pixels: int, channels: int = 3) -> float:
     """Return by how much a radius shrinks because images are snapped to the lattice: √d · 2⁻²⁰."""
-    return math.sqrt(channels * pixels) * LATTICE
+    return math.sqrt(int(channels) * int(pixels)) * LATTICE
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,10 @@ class Plan:
         """Return the level that equals `asked`, refused if there is none; the middle one by default."""
         if asked is None:
             return sorted(self.levels)[len(self.levels) // 2]
+        asked = check_number("level", asked, self.levels[0])
         if asked not in self.levels:
             known = ", ".join(map(str, self.levels))
-            raise ArgumentError(f"level {asked:g} is not available: choose one of {known}.")
+            raise ArgumentError(f"level {str(asked).removesuffix('.0')} is not available: choose one of {known}.")
         return self.levels[self.levels.index(asked)]  # 10 where 10.0 was asked
 
 
@@ -116,11 +120,16 @@ class Criterion:
 
     def __post_init__(self) -> None:
         words = "[0.5, 1): it is the probability a pixel's label must exceed"
-        check_range("tau", self.tau, lambda tau: 0.5 <= tau < 1, words, TAU)
+        tau = check_range("tau", self.tau, lambda tau: 0.5 <= tau < 1, words, TAU)
         words = "(0, 1): it is the chance of any false claim"
-        check_range("alpha", self.alpha, lambda alpha: 0 < alpha < 1, words, ALPHA)
+        alpha = check_range("alpha", self.alpha, lambda alpha: 0 < alpha < 1, words, ALPHA)
+        if alpha < LEAST_ALPHA:
+            raise ArgumentError(
+                f"alpha={alpha} is below {LEAST_ALPHA}, too small to be shared among pixels: use one such as {ALPHA}."
+            )
         if self.correction is not None:
             check_choice("correction", self.correction, Correction)
+        vars(self).update(tau=tau, alpha=alpha)  # assignment is frozen
 
     def correction_for(self, plan: Plan) -> Correction:
         """Return the correction as asked, or the plan's own; refuse one that the plan's votes cannot have."""
@@ -139,13 +148,32 @@ def check_levels(levels: float | Sequence[float]) -> tuple[float, ...]:
     >>> check_levels((50, 12.5)), check_levels(20.0)
     ((50, 12.5), (20,))
     """
-    levels = tuple(levels) if isinstance(levels, Iterable) and not isinstance(levels, str) else (levels,)
-    if not levels:
+    single = not isinstance(levels, Iterable) or isinstance(levels, str) or getattr(levels, "ndim", 1) == 0
+    numbers = tuple(check_number("levels", level, 50) for level in ((levels,) if single else levels))  # type: ignore[union-attr]
+    if not numbers:
         raise ArgumentError("levels is empty: name at least one K in percent, such as levels=(50, 10).")
-    for level in levels:
-        check_number("levels", level, 50)
+    for level in numbers:
         if not 0 < level < 100:
             raise ArgumentError(f"levels holds {level}: every K is a percentage strictly between 0 and 100.")
-    if len(set(levels)) < len(levels):
-        raise ArgumentError(f"levels={levels} names a K twice: name each level once.")
-    return tuple(int(level) if level == int(level) else float(level) for level in levels)
+    if len(set(numbers)) < len(numbers):
+        raise ArgumentError(f"levels={numbers} names a K twice: name each level once.")
+    return tuple(int(level) if level == int(level) else level for level in numbers)
+
+
+def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
+    """Return the size of the top `level` percent of so many pixels, in exact arithmetic.
+
+    >>> ones_at(50, 224 * 224), ones_at(50, 224 * 224, "percentile")
+    (25089, 25088)
+    """
+    share = Fraction(str(float(level))) / 100
+    return math.floor(share * pixels) + 1 if rule == "rank" else math.ceil(share * (pixels - 1))
+
+
+def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
+    """Refuse levels at which the top K % is the whole map: even a constant map would be certified there."""
+    if pixels < 2:
+        raise ArgumentError(f"a map of {pixels} pixel cannot be ranked: give a larger image.")
+    for level in levels:
+        if ones_at(level, pixels, rule) >= pixels:
+            raise ArgumentError(f"levels holds {level}, which is the whole map of {pixels} pixels: lower this K.")

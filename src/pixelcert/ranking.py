@@ -14,36 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .basics.machine import can_run_triton
-from .basics.messages import ArgumentError
-from .plan import Plan, Rule, Sign
-
-
-def ones_at(level: float, pixels: int, rule: Rule = "rank") -> int:
-    """Return the size of the top `level` percent of so many pixels, in exact arithmetic.
-
-    >>> ones_at(50, 224 * 224), ones_at(50, 224 * 224, "percentile")
-    (25089, 25088)
-    """
-    share = Fraction(str(level)) / 100
-    return floor(share * pixels) + 1 if rule == "rank" else ceil(share * (pixels - 1))
-
-
-def check_levels_fit(levels: Sequence[float], pixels: int, rule: Rule) -> None:
-    """Refuse levels at which the top K % is the whole map: even a constant map would be certified there."""
-    if pixels < 2:
-        raise ArgumentError(f"a map of {pixels} pixel cannot be ranked: give a larger image.")
-    for level in levels:
-        if ones_at(level, pixels, rule) >= pixels:
-            raise ArgumentError(f"levels holds {level}, which is the whole map of {pixels} pixels: lower this K.")
+from .plan import Plan, Rule, Sign, ones_at
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from decimal import ROUND_FLOOR, Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import TypeVar
 
@@ -24,18 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
-from .basics.messages import InfeasibleError
-from .plan import Correction, Criterion, Plan, lattice_slack
+from .basics.messages import InfeasibleError, check_range
+from .plan import ALPHA, LEAST_ALPHA, TAU, Correction, Criterion, Plan, lattice_slack
 
 Radius = TypeVar("Radius", float, NDArray[np.float64])
 
 _SLACK = 1 + 1e-9  # far above the error of the special functions: rounding may cost a certificate, never grant one
+_LEAST_PART = LEAST_ALPHA * 1e-30  # of α for each of at most 10³⁰ claims; tails underflow near 1e-300
 
 
 # ── Tails and thresholds ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@lru_cache(2**16)
 def tail(k: int, n: int, p: float) -> float:
     """Return P(X ≥ k) for X ~ Bin(n, p), as the regularised incomplete beta function: no sum, no cancellation.
 
@@ -44,7 +46,13 @@ def tail(k: int, n: int, p: float) -> float:
     """
     if k <= 0:
         return 1.0
-    return float(betainc(k, n - k + 1, p)) if k <= n else 0.0
+    return _tail(int(k), int(n), float(p)) if k <= n else 0.0
+
+
+@lru_cache(2**16)
+def _tail(k: int, n: int, p: float) -> float:
+    """Return `tail` of Python's own numbers only: equal keys of another precision would share its cache."""
+    return float(betainc(k, n - k + 1, p))
 
 
 def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -> int | None:
@@ -53,6 +61,7 @@ def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -
     `ways` counts the pixels that might gather k votes at p = τ, `flips` those that might gather k votes for the
     opposite of a true label.
     """
+    n, tau, alpha = int(n), _probability("tau", tau), _part_of(alpha)
     majority = n // 2 + 1
     k = majority + bisect_left(range(majority, n + 1), True, key=lambda k: _risk(k, n, tau, ways, flips) <= alpha)
     return k if k <= n else None
@@ -61,6 +70,17 @@ def threshold(n: int, tau: float, alpha: float, ways: float, flips: float = 0) -
 def _risk(k: int, n: int, tau: float, ways: float, flips: float) -> float:
     """Return ``ways·P_τ(X ≥ k) + flips·P_τ(X ≤ n-k)``, rounded up. It falls as k grows."""
     return (ways * tail(k, n, tau) + flips * tail(k, n, 1 - tau)) * _SLACK
+
+
+def _probability(name: str, value: float) -> float:
+    """Return a number as a float, once: what follows is computed in that precision. Refuse all outside (0, 1)."""
+    return check_range(name, value, lambda number: 0 < number < 1, "(0, 1): it is a probability", TAU)
+
+
+def _part_of(alpha: float) -> float:
+    """Return a part of α as a float; refuse one below which tails underflow to 0 and would prove anything."""
+    words = f"[{_LEAST_PART}, 1): tails of smaller chances cannot be computed"
+    return check_range("alpha", alpha, lambda number: _LEAST_PART <= number < 1, words, ALPHA)
 
 
 def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: int) -> int:
@@ -73,7 +93,8 @@ def votes_against_needed(samples: int, share: float, alpha: float, hypotheses: i
     >>> [votes_against_needed(1000, share, 0.001, 13 * 224 * 224) for share in (0.5, 0.75)]
     [594, 335]
     """
-    return bisect_left(range(samples + 1), True, key=lambda k: _risk(k, samples, 1 - share, hypotheses, 0) <= alpha)
+    samples, agree, alpha = int(samples), 1 - float(share), _part_of(alpha)
+    return bisect_left(range(samples + 1), True, key=lambda k: _risk(k, samples, agree, hypotheses, 0) <= alpha)
 
 
 def votes_needed(n: int, tau: float, alpha: float, pixels: int, correction: Correction = "bonferroni") -> int | None:
@@ -91,7 +112,7 @@ def hypotheses_of(correction: Correction, pixels: int) -> int:
 
     Top-K sets are nested: a false 1 at any K implies one at the largest K with p ≤ τ, and a false 0 likewise.
     """
-    return {"joint": 2 * pixels, "none": 1}.get(correction, pixels)
+    return {"joint": 2 * int(pixels), "none": 1}.get(correction, int(pixels))
 
 
 def step_down(votes: NDArray[np.integer], n: int, tau: float, alpha: float) -> int | None:
@@ -118,6 +139,7 @@ def steps(n: int, tau: float, alpha: float, pixels: int, correction: Correction)
     >>> steps(100, 0.75, 0.001, 224 * 224, "holm")[-2:]
     [(95, 8546), (96, 50176)]
     """
+    n, tau, alpha, pixels = int(n), float(tau), float(alpha), int(pixels)
     if (most := votes_needed(n, tau, alpha, pixels, correction)) is None:
         return []
     fewest = threshold(n, tau, alpha, ways=1, flips=pixels) if correction == "holm" else most
@@ -137,7 +159,7 @@ def overlay_votes_needed(n: int, tau: float, alpha: float, pixels: int) -> int |
 
 def alpha_of_prediction(alpha: float, pixels: int) -> float:
     """Return the prediction's part of α: it is one more hypothesis beside the pixels."""
-    return alpha / (pixels + 1)
+    return float(alpha) / (int(pixels) + 1)
 
 
 def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
@@ -145,7 +167,7 @@ def prediction_votes_needed(n: int, tau: float, alpha: float) -> int | None:
 
     Over classes of probability at most τ that sum to 1, ΣP(X_c ≥ k) ≤ P_τ(X ≥ k) / τ.
     """
-    return threshold(n, tau, alpha, ways=1 / tau)
+    return threshold(n, tau, alpha, ways=1 / _probability("tau", tau))
 
 
 # ── Radii ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +179,7 @@ def radius(sigma: float, probability: float) -> float:
     >>> round(radius(0.15, 0.75), 4)
     0.1012
     """
-    return max(0.0, sigma * float(ndtri(probability)) / _SLACK)
+    return max(0.0, float(sigma) * float(ndtri(float(probability))) / _SLACK)
 
 
 def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int = 1) -> NDArray[np.float64]:
@@ -165,18 +187,20 @@ def radius_by_count(n: int, sigma: float, alpha: float, pixels: int, levels: int
 
     From Clopper and Pearson's lower bound on p, two-sided, over all pixels and levels.
     """
-    return np.concatenate(([0.0], _radii(np.arange(1, n + 1), n, sigma, alpha / (2 * pixels * levels))))
+    return np.concatenate(
+        ([0.0], _radii(np.arange(1, int(n) + 1), int(n), sigma, float(alpha) / (2 * int(pixels) * int(levels))))
+    )
 
 
 def unanimous_radius(n: int, sigma: float, alpha: float, pixels: int) -> float:
     """Return the largest of `radius_by_count`: that of a pixel on which all n votes agree."""
-    return float(_radii(np.array([n]), n, sigma, alpha / (2 * pixels))[0])
+    return float(_radii(np.array([int(n)]), int(n), sigma, float(alpha) / (2 * int(pixels)))[0])
 
 
 def _radii(counts: NDArray[np.integer], n: int, sigma: float, alpha: float) -> NDArray[np.float64]:
     """Return the radii for counts of one or more votes, every bound at confidence 1 - alpha."""
-    bounds = betaincinv(counts.astype(np.float64), n - counts + 1.0, alpha) / _SLACK
-    radii: NDArray[np.float64] = np.maximum(0.0, sigma * ndtri(bounds) / _SLACK)
+    bounds = betaincinv(counts.astype(np.float64), n - counts + 1.0, _part_of(alpha)) / _SLACK
+    radii: NDArray[np.float64] = np.maximum(0.0, float(sigma) * ndtri(bounds) / _SLACK)
     return radii
 
 
@@ -186,17 +210,30 @@ def certified_radius(on_lattice: Radius, pixels: int, channels: int = 3) -> Radi
     >>> round(certified_radius(radius(0.15, 0.75), 224 * 224), 4)
     0.1008
     """
-    certified = np.maximum(0.0, on_lattice - lattice_slack(pixels, channels))
-    return float(certified) if isinstance(on_lattice, float) else certified
+    slack = lattice_slack(pixels, channels)
+    if not isinstance(on_lattice, np.ndarray):
+        return max(0.0, float(on_lattice) - slack)
+    return np.maximum(0.0, on_lattice.astype(np.float64) - slack)
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Return a number rounded down, so that it is never printed too large.
+    """Return a number rounded down, so that it is never printed too large. Decimals hold every float exactly.
 
     >>> rounded_down(0.10089)
     '0.1008'
     """
-    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+    return f"{Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR):f}"
+
+
+def outward(exact: Fraction, bound: float) -> float:
+    """Return an end of an interval as a float, never farther from `bound` than the exact number is.
+
+    >>> outward(Fraction(2, 3), 0) < Fraction(2, 3) < outward(Fraction(2, 3), 1)
+    True
+    """
+    value = float(exact)
+    inward = Fraction(value) > exact if bound <= exact else Fraction(value) < exact
+    return math.nextafter(value, bound) if inward else value
 
 
 # ── Feasibility ───────────────────────────────────────────────────────────────────────────────────────────────────

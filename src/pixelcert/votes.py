@@ -1,100 +1,28 @@
-"""Votes: the result of sampling, as counts per level and pixel, and the provenance that says where they came from."""
+"""Votes: the result of sampling, as counts per level and pixel, checked as they are made and saved in one file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
-from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from . import statistics
-from .basics.files import plain, read_arrays, write_arrays
+from .basics.files import read_arrays, write_arrays
 from .basics.messages import ArgumentError, IncompleteVotesError, Progress, VotesFileError, check_whole
-from .plan import ALPHA, TAU, Correction, Criterion, Plan
+from .plan import ALPHA, TAU, Correction, Criterion, Plan, check_levels_fit, ones_at
+from .provenance import ALGORITHM as ALGORITHM
+from .provenance import Provenance as Provenance
+from .provenance import title_of as title_of
 
 if TYPE_CHECKING:
     from .certificate import Certificate
     from .explainer import Explains
-
-
-ALGORITHM = "0.1.0"  # of pixelcert itself: raised only when the same plan gives other votes, never by a release
-COMPUTING = ("pixelcert", "torch", "torchvision")  # the libraries that compute votes
-
-
-@cache
-def _versions() -> Mapping[str, str]:
-    """Return the versions of the libraries that votes depend on, read once because that takes milliseconds."""
-    return {"pixelcert": ALGORITHM, **{name: version(name) for name in ("torch", "torchvision", "numpy")}}
-
-
-def title_of(method: str, layer: str, model: str = "") -> str:
-    """Name an explainer in words, without the parts that are empty."""
-    return " ".join(filter(None, (method, layer and f"at {layer}", model and f"of {model}")))
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The explained image, the explainer, and the machine that computed it."""
-
-    method: str
-    params: Mapping[str, Any]
-    layer: str
-    model: str
-    weights: str  # SHA-256 of the parameters, "" where the explainer is a black box
-    image: str  # SHA-256 of the image as certified
-    image_name: str
-    target: int
-    class_names: Mapping[str, str]  # by index, of the target and of the classes that the model answered
-    device: str
-    precision: str
-    batch_size: int
-    compiled: bool = False
-    versions: Mapping[str, str] = field(default_factory=_versions)
-    surgery: Mapping[str, str] | None = None  # what was done to the network, and why not; None: unknown (before 0.2.0)
-    batches: Sequence[Sequence[int]] | None = None  # (from sample, batch size), a pair for each size; None: unknown
-    origin: Mapping[str, str] | None = None  # the model and weights that `load_model` was given; None: made otherwise
-    processor: str | None = None  # what decides how a CPU rounds; None: unknown
-
-    def __post_init__(self) -> None:
-        """Store values in the form that a file returns, so that votes can be compared before and after saving."""
-        for name in ("params", "surgery", "batches", "origin"):
-            object.__setattr__(self, name, plain(getattr(self, name)))
-
-    @property
-    def title(self) -> str:
-        """Name the explainer in words: method, layer and model, as far as they are known."""
-        return title_of(self.method, self.layer, self.model)
-
-    @property
-    def image_title(self) -> str:
-        return self.image_name or "image"
-
-    @property
-    def target_name(self) -> str:
-        return self.class_name(self.target)
-
-    def class_name(self, index: int) -> str:
-        """Name a class in words, where the model named its classes."""
-        return self.class_names.get(str(index)) or f"class {index}"
-
-    def differences(self, other: Provenance) -> list[str]:
-        """List in words why the two explainers are different functions. Names and batch sizes may differ.
-
-        Another device or precision rounds differently, so it is another function; another version of a library may
-        compute something else altogether. A black box is known by its name only. Surgery is compared step by step, as
-        far as both record it.
-        """
-        names = ("method", "params", "layer", "model", "weights", "image", "target", "device", "precision")
-        pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
-        pairs += [(name, self.versions.get(name), other.versions.get(name)) for name in COMPUTING]
-        mine, theirs = self.surgery or {}, other.surgery or {}
-        pairs += [(step, mine[step], theirs[step]) for step in mine if step in theirs]
-        return [f"{name} was {before!r}, now {now!r}" for name, before, now in pairs if before != now]
 
 
 def count_type(n: int) -> np.dtype[Any]:
@@ -102,8 +30,26 @@ def count_type(n: int) -> np.dtype[Any]:
     return np.min_scalar_type(n)
 
 
-KIND, VERSION = "pixelcert votes", 1
-_ARRAYS = ("ones", "zeros", "guess_ones", "predictions", "photo")
+def _as_counts(name: str, counts: ArrayLike, most: int) -> NDArray[np.int32]:
+    """Return counts as an array that nobody can write to; refuse all but whole numbers from 0 to `most`."""
+    array = np.asarray(counts)
+    if array.dtype.kind not in "iu":
+        raise ArgumentError(f"{name} has values of type {array.dtype}: give counts, which are whole numbers.")
+    if array.size == 0:
+        raise ArgumentError(f"{name} has shape {array.shape}: give at least one count.")
+    if not 0 <= array.min() <= array.max() <= most:  # in its own type: a conversion could wrap around
+        raise ArgumentError(f"{name} holds votes from {array.min()} to {array.max()}, of {most} samples that count.")
+    return _frozen(array.astype(np.int32, copy=False))
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that nobody can write to; the caller's own stays as it is."""
+    frozen = array.copy() if array.flags.writeable else array
+    frozen.setflags(write=False)
+    return frozen
+
+
+MOST_CHANNELS = 2**16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,42 +69,77 @@ class Votes:
     guess_ones: NDArray[np.int32] | None = None  # (levels, H, W), of the first `plan.guess` samples
     predictions: NDArray[np.int32] | None = None  # (classes,), how often each class was the model's answer
     photo: NDArray[np.uint8] | None = None  # (H, W, 3), for pictures only
+    more: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of a later pixelcert, kept for the next file
 
     def __post_init__(self) -> None:
+        """Refuse counts that samples cannot give. Counts may be simulated: only files must come from rankings."""
         if self.plan.seed is None:
-            raise ArgumentError("plan has no seed, so nobody could draw the noise of these votes again: give it.")
-        shape = (len(self.plan.levels), *self.ones.shape[1:])
-        if self.ones.ndim != 3 or self.ones.shape != shape or self.zeros.shape != shape:
+            raise ArgumentError("plan has no seed, so nobody could draw the noise of these votes again: give it one.")
+        counted = check_whole("counted", self.counted, 0, self.plan.n, example=self.plan.n)
+        channels = check_whole("channels", self.channels, 1, MOST_CHANNELS, example=3)
+        vars(self).update(counted=counted, channels=channels)  # assignment is frozen
+        shape = (len(self.plan.levels), *np.shape(self.ones)[1:])
+        if len(shape) != 3 or np.shape(self.ones) != shape or np.shape(self.zeros) != shape:
             raise ArgumentError(
-                f"ones {self.ones.shape} and zeros {self.zeros.shape} do not hold one count per pixel for each "
+                f"ones {np.shape(self.ones)} and zeros {np.shape(self.zeros)} do not hold one count per pixel for each "
                 f"of the {len(self.plan.levels)} levels: both are (levels, H, W)."
             )
-        low = min(self.ones.min(), self.zeros.min())
-        if not 0 <= self.counted <= self.plan.n or low < 0 or (self.ones + self.zeros).max() > self.counted:
-            raise ArgumentError(f"ones and zeros hold more votes than the {self.counted} samples counted.")
-        self._check_extras()
-        for name in _ARRAYS:
-            if (array := getattr(self, name)) is not None and array.flags.writeable:
-                frozen = array.copy()  # the caller's own stays as it is
-                frozen.setflags(write=False)
-                object.__setattr__(self, name, frozen)
+        ones, zeros = _as_counts("ones", self.ones, counted), _as_counts("zeros", self.zeros, counted)
+        if (zeros > counted - ones).any():
+            raise ArgumentError(f"ones and zeros together hold more votes than the {counted} samples counted.")
+        photo, more = self.photo, {name: _frozen(np.asarray(array)) for name, array in self.more.items()}
+        if photo is not None and (photo.shape != (*shape[1:], 3) or photo.dtype != np.uint8):
+            raise ArgumentError(f"photo is {photo.dtype} {photo.shape}: give uint8 (H, W, 3) of the same image.")
+        extras = {"guess_ones": self._check_guesses(ones), "predictions": self._check_predictions()}
+        photo = None if photo is None else _frozen(photo)
+        vars(self).update(ones=ones, zeros=zeros, **extras, photo=photo, more=more)
 
     def __repr__(self) -> str:
         plan, levels = self.plan, ", ".join(map(str, self.plan.levels))
-        drawn = f"{self.counted} of {plan.n} samples at σ = {plan.sigma:g}, levels {levels}"
+        drawn = f"{self.counted} of {plan.n} samples at σ = {plan.sigma}, levels {levels}"
         return f"Votes({self.provenance.title}: {drawn})"
 
-    def _check_extras(self) -> None:
+    def _check_guesses(self, ones: NDArray[np.int32]) -> NDArray[np.int32] | None:
         guess = min(self.plan.guess, self.counted)
-        if self.plan.guess and self.guess_ones is None:
-            raise ArgumentError(f"guess_ones is missing: the plan guesses labels from {self.plan.guess} samples.")
-        if (g := self.guess_ones) is not None and (g.shape != self.ones.shape or g.min() < 0 or g.max() > guess):
-            raise ArgumentError(f"guess_ones does not hold counts up to {guess} of shape {self.ones.shape}.")
-        if (p := self.predictions) is not None and (p.ndim != 1 or p.min() < 0 or p.sum() > self.counted):
+        if self.guess_ones is None:
+            if self.plan.guess:
+                raise ArgumentError(f"guess_ones is missing: the plan guesses labels from {self.plan.guess} samples.")
+            return None
+        guesses = _as_counts("guess_ones", self.guess_ones, guess)
+        if guesses.shape != ones.shape:
+            raise ArgumentError(f"guess_ones has shape {guesses.shape}: give that of ones, {ones.shape}.")
+        if (guesses > ones).any() or (ones - guesses > self.counted - guess).any():
+            raise ArgumentError(f"guess_ones are not the part of ones that the first {guess} samples gave.")
+        return guesses
+
+    def _check_predictions(self) -> NDArray[np.int32] | None:
+        if self.predictions is None:
+            return None
+        answers = _as_counts("predictions", self.predictions, self.counted)
+        if answers.ndim != 1 or answers.sum(dtype=np.int64) > self.counted:
             raise ArgumentError(f"predictions are not (classes,) answers to {self.counted} samples.")
-        if self.photo is not None and self.photo.shape != (*self.size, 3):
-            raise ArgumentError(f"photo has shape {self.photo.shape}: it is (H, W, 3) of the same image.")
-        check_whole("channels", self.channels, 1, example=3)
+        return answers
+
+    def check_ranked(self) -> None:
+        """Refuse counts that no ranking gives: top sets that are not nested, or larger than K %."""
+        plan, guess = self.plan, min(self.plan.guess, self.counted)
+        check_levels_fit(plan.levels, self.pixels, plan.rule)
+        ascending = sorted(range(len(plan.levels)), key=plan.levels.__getitem__)
+        of_samples = [(self.ones, self.zeros, self.counted)]
+        of_samples += [] if self.guess_ones is None else [(self.guess_ones, guess - self.guess_ones, guess)]
+        for ones, zeros, samples in of_samples:
+            for low, high in pairwise(ascending):
+                if (ones[low] > ones[high]).any() or (zeros[low] < zeros[high]).any():
+                    raise ArgumentError(
+                        f"votes at K = {plan.levels[low]} and {plan.levels[high]} are of top sets that are not nested."
+                    )
+            for place, level in enumerate(plan.levels):
+                inside = samples * (size := ones_at(level, self.pixels, plan.rule))
+                outside = samples * (self.pixels - (size if plan.rule == "rank" else 0))  # "percentile" ties are out
+                if ones[place].sum(dtype=np.int64) > inside:
+                    raise ArgumentError(f"ones at K = {level} are more than {samples} samples of {size} pixels hold.")
+                if zeros is self.zeros and zeros[place].sum(dtype=np.int64) > outside:
+                    raise ArgumentError(f"zeros at K = {level} are more than {samples} samples leave outside the top.")
 
     # ── What they say ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +196,7 @@ class Votes:
         hypotheses); `joint` extends this to all L sampled levels (2NL).
         """
         self.require_complete()
-        Criterion(alpha=alpha)  # refuses an invalid α
+        alpha = Criterion(alpha=alpha).alpha
         votes = np.maximum(self.ones[self.index(level)], self.zeros[self.index(level)])
         levels = len(self.plan.levels) if joint else 1
         by_count = statistics.radius_by_count(self.plan.n, self.plan.sigma, alpha, self.pixels, levels)
@@ -240,30 +221,85 @@ class Votes:
     # ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, path: str | Path) -> Path:
-        """Write one `.safetensors` file, atomically. Equal votes make equal files."""
+        """Write one `.safetensors` file (docs/votes-file.md), atomically. Equal votes make equal files."""
         header = {
             "about": "ones and zeros: per level of plan.levels and pixel, how many of the counted noisy samples had "
             "the pixel in the top K percent of the attribution map, and outside it.",
-            "plan": asdict(self.plan),
-            "provenance": asdict(self.provenance),
+            "plan": plan_as_dict(self.plan),
+            "provenance": self.provenance.as_dict(),
             "channels": self.channels,
             "counted": self.counted,
         }
         small = count_type(self.plan.n)
-        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
-        arrays = {name: array if name == "photo" else array.astype(small) for name, array in arrays.items()}
-        return write_arrays(path, KIND, VERSION, header, arrays)
+        counts = {name: array for name in _COUNTS if (array := getattr(self, name)) is not None}
+        arrays = {name: array.astype(small) for name, array in counts.items()}
+        photo = {} if self.photo is None else {"photo": self.photo}
+        return write_arrays(path, KIND, VERSION, header, {**self.more, **arrays, **photo})
 
     @classmethod
     def load(cls, path: str | Path) -> Votes:
-        """Read what `save` wrote."""
+        """Read what `save` wrote. Its checksum shows damage only, so everything is checked as if anyone had made it."""
         header, arrays = read_arrays(path, KIND, VERSION)
-        counts: dict[str, Any] = {name: array.astype(np.int32) for name, array in arrays.items() if name != "photo"}
         try:
-            known = {field.name for field in fields(Provenance)}
-            provenance = Provenance(**{name: value for name, value in header["provenance"].items() if name in known})
-            shown = arrays.get("photo")
-            plan = Plan(**{"streams": False, **header["plan"]})  # before 0.2.0 there were none
-            return cls(plan, provenance, header["channels"], header["counted"], **counts, photo=shown)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise VotesFileError(f"{path} has a damaged header ({error}): sample again.") from error
+            _refuse_newer("", header, _HEADER)
+            _refuse_newer("provenance.", {name: header["provenance"].get(name) for name in _CHANGING}, ())
+            plan, provenance = plan_of(header), Provenance.of(header["provenance"])
+            channels, counted = (_whole(header, name) for name in ("channels", "counted"))
+            known = {name: array for name, array in arrays.items() if name in (*_COUNTS, "photo")}
+            more = {name: array for name, array in arrays.items() if name not in known}
+            votes = cls(plan, provenance, channels, counted, **known, more=more)
+            votes.check_ranked()
+        except _NewerError as error:
+            raise VotesFileError(f"{path} was written by a newer pixelcert ({error}): upgrade pixelcert.") from error
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise VotesFileError(f"{path} has a damaged header or counts ({error}): sample again.") from error
+        return votes
+
+
+# ── The layout of a file, docs/votes-file.md ──────────────────────────────────────────────────────────────────────────
+
+KIND, VERSION = "pixelcert votes", 2
+_COUNTS = ("ones", "zeros", "guess_ones", "predictions")
+_HEADER = ("kind", "version", "about", "plan", "provenance", "channels", "counted")
+_CHANGING = ("denoiser", "threat")  # what a provenance may name some day that changes what labels mean
+_FIRST = ("sigma", "n", "levels", "seed", "sign", "rule", "guess")  # in the plan of every version
+
+
+class _NewerError(ValueError):
+    """A header says something that changes what labels mean, and that this pixelcert does not know."""
+
+
+def plan_as_dict(plan: Plan) -> dict[str, Any]:
+    """Return a plan for JSON. The seed is text: JavaScript loses digits of whole numbers above 2⁵³."""
+    return {**asdict(plan), "seed": str(plan.seed)}
+
+
+def plan_of(header: Mapping[str, Any]) -> Plan:
+    """Return the plan that a header holds. In version 1 the seed is a number; what was added later may be absent."""
+    names = [one.name for one in fields(Plan)]
+    _refuse_newer("plan.", header["plan"], names)
+    given = {"streams": False, **{name: value for name, value in header["plan"].items() if value is not None}}
+    if missing := [name for name in _FIRST if name not in given]:
+        raise ArgumentError(f"plan lacks {', '.join(missing)}")
+    if header["version"] > 1:
+        if not re.fullmatch(r"0|-?[1-9][0-9]{0,19}", str(given["seed"])) or not isinstance(given["seed"], str):
+            raise ArgumentError(f"seed={given['seed']!r} is not the text of a whole number")
+        given["seed"] = int(given["seed"])
+    whole = {name: _whole(given, name) for name in ("n", "seed", "guess")}
+    for name, kind in {"levels": list, "streams": bool}.items():
+        if not isinstance(given[name], kind):
+            raise ArgumentError(f"{name}={given[name]!r} is not of type {kind.__name__}")
+    return Plan(**{**given, **whole})
+
+
+def _refuse_newer(part: str, found: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse names that are not known and have a value: to ignore them would change what is certified."""
+    if newer := sorted(f"{part}{name}" for name, value in found.items() if name not in known and value is not None):
+        raise _NewerError(", ".join(newer))
+
+
+def _whole(found: Mapping[str, Any], name: str) -> int:
+    """Return a whole number of a header; refuse 1.0 and true."""
+    if type(value := found[name]) is not int:
+        raise ArgumentError(f"{name}={value!r} is no whole number")
+    return value

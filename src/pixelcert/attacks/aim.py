@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..basics.messages import ArgumentError, check_whole
 from ..certificate import Certificate
-from ..plan import ABSTAIN, Plan
-from ..ranking import count_votes, ones_at
+from ..plan import ABSTAIN, Plan, ones_at
+from ..ranking import count_votes
 from .judge import Pixel, labels_before
 
 _WIDTH = 0.03  # attack shares within about this of one half; with a larger width the many sure pixels dominate

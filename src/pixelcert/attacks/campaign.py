@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import statistics
-from ..basics.messages import ArgumentError, Progress
+from ..basics.messages import ArgumentError, Progress, check_number, check_whole
 from ..certificate import Certificate, certify_votes
 from ..explainer import Explains, Precision, Tuning, as_explainer
 from ..noise import snap, stream
@@ -98,17 +98,19 @@ def _check_radii(certificate: Certificate, radii: Sequence[float] | None) -> tup
     chosen = [factor * certificate.radius for factor in MULTIPLES] if radii is None else radii
     if not chosen:
         raise ArgumentError("radii is empty: give at least one, or leave it out.")
-    for radius in chosen:
+    numbers = {check_number("radii", radius, 0.1) for radius in chosen}
+    for radius in numbers:
         if not 0 < radius < math.inf:
             raise ArgumentError(f"radii holds {radius}, which is not above 0: give ℓ2 norms such as 0.1.")
-    return tuple(sorted(set(chosen)))
+    return tuple(sorted(map(float, numbers)))
 
 
 def _check_pixel(certificate: Certificate, pixel: Pixel | None) -> Pixel | None:
     """Return the pixel, if any; refuse one that is not in the map."""
     if pixel is None:
         return None
-    (row, column), (height, width) = pixel, certificate.votes.size
+    (height, width) = certificate.votes.size
+    row, column = (check_whole("pixel", place, -(2**31), example=0) for place in pixel)
     if not (0 <= row < height and 0 <= column < width):
         raise ArgumentError(f"pixel {row}, {column} is not in a map of {height} × {width}: count from 0, rows first.")
     return row, column

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from .. import statistics
 from ..basics.files import write_arrays
 from ..certificate import Certificate
 from ..plan import ABSTAIN
+from ..votes import plan_as_dict
 from .judge import CERTIFIED, GROUPS, Attempt, Group, Judge, Pixel, Toll, labels_before, only
 
 if TYPE_CHECKING:
@@ -76,11 +78,11 @@ class Outcome:
         """The judgement of the certificate, in one sentence."""
         radius = f"R = {statistics.rounded_down(self.certificate.radius)}"
         if self.broken:
-            below = f"were below τ = {self.certificate.tau:g} to begin with"
+            below = f"were below τ = {self.certificate.tau} to begin with"
             lost = f"{self.broken} certified pixels provably lost their majority inside {radius}, or {below}"
             if self.certificate.correction == "none":
                 return f"BROKEN: {lost}. Without a correction, α is the chance of each single pixel to be false."
-            chance = f"{3 * self.certificate.alpha:g}"  # of the certificate, and of two families of tests
+            chance = float(3 * Decimal(str(self.certificate.alpha)))  # of the certificate, and two families of tests
             return f"BROKEN: {lost}. A sound certificate and a true test lead here with probability {chance} at most."
         if (self.judge.certified == ABSTAIN).all():
             return f"nothing certified: no pixel here is promised anything inside {radius}."
@@ -129,6 +131,6 @@ class Outcome:
             "seed": str(self.seed),
             "pixel": self.pixel,
             "attempts": attempts,
-            "plan": asdict(certificate.votes.plan),
-            "provenance": asdict(certificate.votes.provenance),
+            "plan": plan_as_dict(certificate.votes.plan),
+            "provenance": certificate.votes.provenance.as_dict(),
         }

@@ -10,10 +10,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from numbers import Number
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +27,11 @@ from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as format_safetensors
 
 from .messages import ArgumentError, DiskFullError, PixelcertError, VotesFileError
+
+_LARGEST_ARRAYS = 2**32  # bytes; votes of 100 levels on 1000 × 1000 pixels have 0.8 · 10⁹ with four bytes a count
+_LARGEST_HEADER = 100_000_000  # bytes, as the safetensors format has it
+_LARGEST_SEALED = 2**28  # bytes; a selection of a million photographs
+_DEEPEST = 32  # levels of lists and dicts
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -40,11 +48,13 @@ def write_arrays(path: str | Path, kind: str, version: int, header: Mapping[str,
 
 def read_arrays(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the header and arrays at `path`; VotesFileError if they are not exactly what was written."""
-    data = _read(path, VotesFileError)
+    data = _read(path, _LARGEST_ARRAYS, VotesFileError)
     try:
         size = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
-        header = dict(json.loads(metadata.get("pixelcert", "{}")))
+        if size > min(len(data) - 8, _LARGEST_HEADER):
+            raise ValueError(f"a header of {size} bytes in {len(data)}")
+        metadata = _parse(data[8 : 8 + size]).get("__metadata__") or {}
+        header = dict(_parse(metadata.get("pixelcert", "{}")))
         arrays = parse_safetensors(data) if header else {}  # NumPy cannot hold every foreign file
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise VotesFileError(
@@ -109,15 +119,50 @@ def disk_full(folder: Path, why: str) -> DiskFullError:
     return DiskFullError(f"the disk of {folder} is full ({why}): free some room and run again; finished jobs are safe.")
 
 
-def _read(path: str | Path, refused: type[PixelcertError]) -> bytes:
+def _read(path: str | Path, most: int, refused: type[PixelcertError]) -> bytes:
+    """Return the bytes of a regular file; a pipe would wait for ever, and a device never ends."""
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise refused(f"{path} cannot be read ({error.strerror}): check the path.") from error
+        about = Path(path).stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise refused(f"{path} is not a regular file: check the path.")
+        if about.st_size > most:
+            raise refused(
+                f"{path} has {about.st_size} bytes, more than the {most} that pixelcert reads: check the path."
+            )
+        with Path(path).open("rb") as file:
+            return file.read(most)
+    except (OSError, ValueError) as error:
+        if isinstance(error, PixelcertError):
+            raise
+        raise refused(f"{path} cannot be read ({getattr(error, 'strerror', error)}): check the path.") from error
+
+
+def _parse(text: str | bytes) -> Any:
+    """Return JSON that names no key twice and is not nested deeper than any header; ValueError for other text."""
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if _is_deeper(value, _DEEPEST):
+        raise ValueError("nested too deeply")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict; readers differ in which of two equal keys they believe."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key that is there twice")
+    return found
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Return True if lists and dicts are nested in more than so many levels."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return bool(inner) and (levels == 0 or any(_is_deeper(one, levels - 1) for one in inner))
 
 
 def _check_version(path: str | Path, found: object, known: int, refused: type[PixelcertError]) -> None:
-    if not isinstance(found, int) or found > known:
+    if type(found) is not int or not 1 <= found <= known:
         raise refused(f"{path} has layout version {found!r} and this pixelcert reads up to {known}: upgrade pixelcert.")
 
 
@@ -143,9 +188,10 @@ def write_sealed(path: str | Path, kind: str, version: int, content: Mapping[str
 
 def read_sealed(path: str | Path, kind: str, version: int, remedy: str) -> dict[str, Any]:
     """Return what `write_sealed` wrote, without its head; ArgumentError with the remedy for anything else."""
-    data = _read(path, ArgumentError)
+    data = _read(path, _LARGEST_SEALED, ArgumentError)
     try:
-        content = json.loads(data)
+        content = _parse(data)
+        json.dumps(content, allow_nan=False)
     except ValueError as error:
         raise ArgumentError(f"{path} is damaged, cut short, or no JSON file ({error}): {remedy}.") from error
     if not isinstance(content, dict) or content.get("kind", kind) != kind:  # before 0.2.0 some had no kind
@@ -167,19 +213,24 @@ def digest_of(value: Any) -> str:
 PLAIN = (bool, int, float, str, type(None))
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, levels: int = _DEEPEST - 8) -> Any:
     """Return `value` in a form that JSON can hold: numbers and strings unchanged, arrays by digest, the rest by name.
 
-    It never uses `repr`, which may hold an address that changes from one process to the next.
+    It never uses `repr`, which may hold an address that changes from one process to the next. Lists and dicts in more
+    than so many `levels` of others, such as one in itself, are known by name only.
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))  # JSON has no NaN and no ∞
     if isinstance(value, PLAIN):
         return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+    if isinstance(value, Mapping) and levels:
+        return {str(key): plain(one, levels - 1) for key, one in value.items()}
+    if isinstance(value, (list, tuple)) and levels:
+        return [plain(one, levels - 1) for one in value]
     if isinstance(value, np.generic):
-        return value.item()
+        return plain(value.item()) if not isinstance(value, np.longdouble) else str(value)
+    if isinstance(value, Number):  # Decimal, Fraction, complex
+        return str(value)
     if isinstance(value, np.ndarray) or hasattr(value, "detach"):  # a tensor: torch is not imported here
         array = np.asarray(value if isinstance(value, np.ndarray) else value.detach().cpu().double())
         return f"{value.dtype} {array.shape} {sha256(array.tobytes())[:12]}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Real
-from operator import index
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any, get_args
 
 Progress = Callable[[int, int], None]  # (done, planned), as often as there is news
@@ -64,26 +66,33 @@ def naming(subject: object) -> Iterator[None]:
 # ── Checks of arguments ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_number(argument: str, value: object, example: float) -> None:
-    """Refuse anything but a number, such as a string; an array or tensor of one number will do."""
-    if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
+_EXACT = (Integral, Fraction, Decimal)
+
+
+def check_number(argument: str, value: Any, example: float) -> int | float:
+    """Return `value` as one of Python's own numbers; refuse a string, a bool, or several numbers.
+
+    Every number is converted here once: float32 and tensors would compute the rest of the way in lower precision.
+    """
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # of an array or a tensor
+    if isinstance(number, bool) or not isinstance(number, (Real, Decimal)):
         raise ArgumentError(f"{argument}={value!r} is of type {type(value).__name__}: give a number such as {example}.")
+    try:
+        return int(number) if isinstance(number, _EXACT) and number % 1 == 0 else float(number)
+    except (ValueError, ArithmeticError):  # no float can hold it
+        return math.nan
 
 
 def check_whole(argument: str, value: Any, least: int = 0, most: int = 2**63 - 1, example: int | None = None) -> int:
     """Return `value` as an int; refuse anything but a whole number from `least` to `most`."""
     example = max(1, least) if example is None else example
-    check_number(argument, value, example)
-    try:
-        number = int(value) if isinstance(value, (int, float)) and value == int(value) else index(value)
-    except (TypeError, ValueError, OverflowError):  # 2.5, NaN and ∞
-        number = least - 1
-    if isinstance(value, bool) or not least <= number <= most:
+    number = math.nan if isinstance(value, bool) else check_number(argument, value, example)
+    if not (least <= number <= most and number == int(number)):
         upper = "" if most == 2**63 - 1 else f" to {most}"
         raise ArgumentError(
             f"{argument}={value!r} is not a whole number from {least}{upper}: use one such as {example}."
         )
-    return number
+    return int(number)
 
 
 def check_seed(seed: Any, argument: str = "seed") -> int:
@@ -92,11 +101,11 @@ def check_seed(seed: Any, argument: str = "seed") -> int:
 
 
 def check_range(argument: str, value: Any, inside: Callable[[Any], bool], words: str, example: float) -> float:
-    """Return `value` as a float; refuse anything but a number inside the range that `words` describe."""
-    check_number(argument, value, example)
-    if not inside(value):
-        raise ArgumentError(f"{argument}={value} is outside {words}; use a value such as {example}.")
-    return float(value)
+    """Return `value` as a float; refuse anything but a number that is then inside the range that `words` describe."""
+    number = check_number(argument, value, example)
+    if not inside(number):
+        raise ArgumentError(f"{argument}={number} is outside {words}; use a value such as {example}.")
+    return float(number)
 
 
 def check_share(argument: str, value: Any, example: float) -> float:
@@ -113,10 +122,10 @@ def check_choice(argument: str, value: object, choices: object) -> None:
 def check_target(target: Any, classes: int | None) -> int:
     """Return a class index as an int; refuse anything but a whole number from 0 and, if known, below `classes`."""
     try:
-        number = int(target)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor with several values
+        number = check_whole("target", target)
+    except ArgumentError:
         number = -1
-    if isinstance(target, bool) or number < 0 or number != target:
+    if number < 0:
         raise ArgumentError(
             f"target={target!r} is not a class index: use a whole number from 0; model.class_index(name) finds it."
         )

@@ -191,7 +191,7 @@ def _legend(outcomes: Sequence[Outcome]) -> str:
         f"Flipped: at most half of {outcomes[0].samples} fresh votes are for the pixel's label. Pixels whose true "
         f"share is near one half do so by chance: compare with δ = 0. In brackets, provably flipped: at least "
         f"{to_flip} votes are against the label, so that its true share is below one half. Abstain: at least "
-        f"{to_abstain} are, so that its true share is below τ = {certificate.tau:g} and the map with abstentions no "
+        f"{to_abstain} are, so that its true share is below τ = {certificate.tau} and the map with abstentions no "
         f"longer shows the label. Each of these two claims is right everywhere in the table with confidence "
         f"{certificate.confidence}{apart}."
     )

@@ -31,8 +31,8 @@ def find_limits(
     and each is tested with α/2. A single τ fixed beforehand takes nearly all of α for one label.
     """
     pixels = math.prod(size)
-    Criterion(alpha=alpha)  # refuses an invalid α
-    plan = Plan(sigma=sigma, n=1 if n is None else n)
+    alpha, plan = Criterion(alpha=alpha).alpha, Plan(sigma=sigma, n=1 if n is None else n)
+    sigma = plan.sigma
     if tau is not None and radius is not None:
         raise ArgumentError(f"tau={tau} and radius={radius} determine each other: give only one.")
     if radius is not None:
@@ -82,7 +82,7 @@ def show(limits: dict[str, Any], as_json: bool) -> None:
     said = limits | {name: statistics.rounded_down(limits[name]) for name in radii}
     said |= {name: _tau(limits[name]) for name in ("tau", "largest_tau")}
     for line in (
-        "[bold]n = {n}[/] samples, σ = {sigma:g}, τ = {tau}, α = {alpha:g}, {width} × {height} pixels",
+        "[bold]n = {n}[/] samples, σ = {sigma}, τ = {tau}, α = {alpha}, {width} × {height} pixels",
         "Every certified pixel holds within R = {radius} (ℓ2, pixels in [0, 1]).",
         "τ = {tau} needs n ≥ {smallest_n}; n = {n} allows τ ≤ {largest_tau}, with R = {largest_radius}.",
         "A radius map claims every τ at once, with half of α for each label: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ..basics.messages import ArgumentError, naming
 from ..certificate import Certificate, Prediction, certify_votes
 from ..plan import Criterion, Plan
 from ..statistics import rounded_down
-from ..votes import Votes
+from ..votes import Votes, plan_as_dict
 from . import terminal
 
 
@@ -118,8 +117,8 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
         },
         "overlay": certificate.overlay_claim._asdict(),
         "prediction": prediction and {**prediction._asdict(), "claim": prediction.claim and prediction.claim._asdict()},
-        "plan": asdict(certificate.votes.plan),
-        "provenance": asdict(certificate.votes.provenance),
+        "plan": plan_as_dict(certificate.votes.plan),
+        "provenance": certificate.votes.provenance.as_dict(),
     }
 
 

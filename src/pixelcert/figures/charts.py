@@ -147,8 +147,8 @@ def deletion_curves(view: View) -> Figure:
     """Draw the confidence in the explained class while pixels certified 1 are set to zero, from the smallest K up."""
     view.findings.require("image")
     if view.tau not in (taus := view.settings.deletion_taus):
-        known = ", ".join(f"{tau:g}" for tau in taus) or "none"
-        raise UnavailableError(f"deletion was not measured at τ = {view.tau:g}, only at {known}: add it to deletion.")
+        known = ", ".join(f"{tau}" for tau in taus) or "none"
+        raise UnavailableError(f"deletion was not measured at τ = {view.tau}, only at {known}: add it to deletion.")
     levels = view.levels[::-1]
     note = "Mean confidence over the images. A steep fall at the first steps is a faithful explanation. " + HOLLOW
     stated = caption(view, view.all_series("image"), level=levels, note=note)
@@ -179,7 +179,7 @@ def effect_of_tau(view: View) -> Figure:
             _draw_baseline(view, axes)
         points = [axis.at(tau, view.level) for tau in taus]
         _draw_curves(view, axes, taus, panel.series(view, axis.kind), points)
-        axes.set_xticks(taus, [f"{tau:g}" for tau in taus])
+        axes.set_xticks(taus, [f"{tau}" for tau in taus])
         axes.set_ylim(-0.02 * axis.largest, 1.02 * axis.largest)
         _label(axes, "τ", axis.title)
     return sheet.figure

@@ -199,7 +199,7 @@ def _caption(outcome: Outcome) -> str:
     pixels = ", ".join(f"{count} {group}" for group, count in counts.items())
     certificate, sigma = outcome.certificate, outcome.certificate.votes.plan.sigma
     return (
-        f"{pixels}. {_radius(certificate)}, σ = {sigma:g}, τ = {certificate.tau:g}, α = {certificate.alpha:g}; "
+        f"{pixels}. {_radius(certificate)}, σ = {sigma}, τ = {certificate.tau}, α = {certificate.alpha}; "
         f"judged by {outcome.samples} fresh samples. δ is exaggerated in the photographs. "
         f"{outcome.verdict[0].upper()}{outcome.verdict[1:]}"
     )

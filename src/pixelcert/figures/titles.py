@@ -68,9 +68,9 @@ def require_several(view: View, name: str) -> None:
     values = getattr(view.settings, name)
     if len(values) < 2:
         said = {
-            "sigma": "one σ ({:g}), and R varies with it: name more in sigma.",
-            "tau": "one τ ({:g}): name more in tau; they cost no sampling.",
-            "levels": "one K ({:g} %): name more in levels.",
+            "sigma": "one σ ({}), and R varies with it: name more in sigma.",
+            "tau": "one τ ({}): name more in tau; they cost no sampling.",
+            "levels": "one K ({} %): name more in levels.",
         }
         raise UnavailableError(f"the study has {said[name].format(values[0])}")
 
@@ -101,7 +101,7 @@ def caption(
         f"R = {', '.join(rounded_down(radius, 3) for radius in radii)}",
         f"K = {_list(levels)} %",
         *_out_of_reach(view, {job.size for job in jobs}, taus),
-        f"α = {view.settings.alpha:g} ({view.correction})",
+        f"α = {view.settings.alpha} ({view.correction})",
         f"{view.preset} preset",
         scenes or ", ".join(filter(None, (_count(view, series, kind) for kind in ("image", "grid")))),
     ]
@@ -116,12 +116,12 @@ def _out_of_reach(view: View, sizes: set[int], taus: Iterable[float]) -> list[st
         needed = {size: view.fewest_samples(tau, size) for size in sorted(sizes)}
         if short := {size: fewest for size, fewest in needed.items() if fewest is not None}:
             where = "" if len(short) == len(needed) else f" at {', '.join(f'{size} × {size}' for size in short)} pixels"
-            said.append(f"τ = {tau:g} out of reach{where}: n ≥ {max(short.values())}")
+            said.append(f"τ = {tau} out of reach{where}: n ≥ {max(short.values())}")
     return said
 
 
 def _list(numbers: Iterable[float]) -> str:
-    return ", ".join(f"{number:g}" for number in numbers)
+    return ", ".join(map(str, numbers))
 
 
 def _count(view: View, series: Iterable[Sequence[Job]], kind: str) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..basics.messages import ArgumentError, check_whole
 from ..plan import ABSTAIN
+from ..statistics import outward
 from .robustness import check_labels
 
 
@@ -86,7 +87,7 @@ def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
     every abstained pixel may have it or not. Count A certified ones and U abstained pixels, in the cell and out of it.
     The share of majority ones in the cell is then between A_in / (A_in + A_out + U_out) and
     (A_in + U_in) / (A_in + U_in + A_out), with the certificate's confidence, wherever there are majority ones at all.
-    If there can be none, both ends are NaN.
+    If there can be none, both ends are NaN. Ends that no float holds exactly are rounded outward.
 
     >>> certified_interval([[1, 0], [1, -1]], m=2, cell=0)
     Interval(low=0.3333333333333333, high=0.5)
@@ -96,8 +97,11 @@ def certified_interval(labels: ArrayLike, m: int, cell: int) -> Interval:
     labels = check_labels(labels)
     (a_in, a_out), (u_in, u_out) = _sums(labels == 1, m, cell), _sums(labels == ABSTAIN, m, cell)
     # Where an end would be 0 / 0, ones are possible only on one side of the cell's border: all in, or all out.
-    low = _ratio(a_in, a_out + u_out, 1.0 if u_in else math.nan)
-    high = _ratio(a_in + u_in, a_out, 0.0 if u_out else math.nan)
+    low, high = (1.0 if u_in else math.nan), (0.0 if u_out else math.nan)
+    if most := int(a_in + a_out + u_out):
+        low = outward(Fraction(int(a_in), most), 0)
+    if most := int(a_in + u_in + a_out):
+        high = outward(Fraction(int(a_in + u_in), most), 1)
     return Interval(low, high)
 
 

@@ -80,7 +80,7 @@ def choices_of(votes: Votes) -> dict[str, str]:
         "Model": source.model or "not named",
         "Method": source.method or "not named",
         "Layer": source.layer or "not named",
-        "Noise σ": f"{plan.sigma:g}",
+        "Noise σ": str(plan.sigma),
         "Samples n": str(plan.n),
         "Preset": preset_in_words(plan),
         "Class": source.target_name,
@@ -98,7 +98,7 @@ def facts_of(votes: Votes) -> dict[str, str]:
     return {
         "Explained class": f"{source.target_name} ({source.target})",
         "Parameters": parameters or "none",
-        "Noise": f"σ = {plan.sigma:g}, n = {plan.n} samples, seed {plan.seed}",
+        "Noise": f"σ = {plan.sigma}, n = {plan.n} samples, seed {plan.seed}",
         "Preset": f"{preset_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
         "Weights": source.weights[:16] or "unknown",
         "Image": source.image[:16],

@@ -36,7 +36,7 @@ def votes_html(votes: Votes) -> str:
     """Show photograph and smoothed maps side by side, and the number of counted samples."""
     maps = [1 - votes.smoothed(level) for level in votes.plan.levels]
     levels = ", ".join(f"{level} %" for level in votes.plan.levels)
-    counted = f"{votes.counted} of {votes.plan.n} samples at σ = {votes.plan.sigma:g}"
+    counted = f"{votes.counted} of {votes.plan.n} samples at σ = {votes.plan.sigma}"
     what = f"share of samples with each pixel in the top K %, for K = {levels}"
     return _block(votes, maps, what, f"<p>{escape(counted)}; dark: the {escape(what)}.</p>")
 

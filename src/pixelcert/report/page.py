@@ -58,11 +58,11 @@ def write_page(
     path, chosen = Path(path), None if levels is None else check_levels(levels)
     with Chunks(folder_of(path), limit) as chunks:
         criterion = Criterion(tau, alpha, correction)
-        index = Index(chunks, (tau,), criterion)
+        index = Index(chunks, (criterion.tau,), criterion)
         for one in votes:
             statistics.check_feasible(one.plan, criterion, one.pixels)
             index.add(one, chosen)
-        return _write(path, chunks, index, {"tau": tau, "study": None}, "Certified explanations")
+        return _write(path, chunks, index, {"tau": criterion.tau, "study": None}, "Certified explanations")
 
 
 def write_study_page(
@@ -73,14 +73,14 @@ def write_study_page(
     tau = study.point()["tau"] if tau is None else tau
     criterion = settings.criterion(tau)
     with Chunks(folder_of(path), limit) as chunks:
-        index = Index(chunks, (*settings.tau, tau), criterion)
+        index = Index(chunks, (*settings.tau, criterion.tau), criterion)
         total = len(study.jobs())
         for done, votes in enumerate(votes_of(study), 1):
             if votes is not None:
                 index.add(votes)
             if progress is not None:
                 progress(done, total)
-        about = {"tau": tau, "study": describe_study(study, chunks)}
+        about = {"tau": criterion.tau, "study": describe_study(study, chunks)}
         return _write(path, chunks, index, about, f"Certified explanations: {study.folder.name}")
 
 

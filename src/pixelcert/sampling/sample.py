@@ -20,8 +20,8 @@ from ..certificate import Certificate
 from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import check_image, image_hash, to_photo
 from ..noise import snap
-from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign
-from ..ranking import Counts, check_levels_fit
+from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign, check_levels_fit
+from ..ranking import Counts
 from ..votes import Provenance, Votes
 from .loop import Interrupted as Interrupted
 from .loop import SamplingError as SamplingError

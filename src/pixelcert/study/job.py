@@ -13,7 +13,7 @@ from ..explainer import Precision
 from ..methods import METHODS
 from ..photographs import Chosen, Selection
 from ..plan import Plan, Preset
-from ..votes import ALGORITHM
+from ..votes import ALGORITHM, plan_as_dict
 from .inventory import Inventory, ModelFacts
 
 
@@ -109,10 +109,9 @@ class Job:
     @property
     def _planned(self) -> dict[str, Any]:
         """The plan, in a study of 0.1.0 as it was written there, so that its jobs are found again."""
-        plan = asdict(self.plan)
-        if plan.pop("streams"):
-            return {**plan, "streams": True, "seed": str(self.plan.seed)}
-        return plan
+        if self.plan.streams:
+            return plan_as_dict(self.plan)
+        return {name: value for name, value in asdict(self.plan).items() if name != "streams"}
 
     @cached_property
     def key(self) -> str:
@@ -125,7 +124,7 @@ class Job:
         return [replace(self, preset=preset, plan=plan) for preset, plan in others]
 
     def __str__(self) -> str:
-        plan = f"σ = {self.plan.sigma:g}, n = {self.plan.n}, {self.preset}"
+        plan = f"σ = {self.plan.sigma}, n = {self.plan.n}, {self.preset}"
         return f"{self.model.name} {self.method} {self.layer} {self.scene.name} ({plan})"
 
 

@@ -115,9 +115,8 @@ class Settings(_Table):
     @field_validator("tau", "deletion")
     @classmethod
     def _check_tau(cls, taus: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        for tau in taus or ():
-            Criterion(tau)  # refuses an invalid τ
-        return taus
+        """Return numbers that criteria hold; refuse an invalid τ."""
+        return taus and tuple(Criterion(tau).tau for tau in taus)
 
     @model_validator(mode="after")
     def _check_together(self) -> Settings:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from scipy.special import stdtrit
 from ..basics.files import open_atomically
 from ..basics.messages import ArgumentError
 from ..methods import METHODS
+from ..statistics import outward
 from .job import Job
 from .store import Store
 
@@ -96,7 +98,7 @@ def _summary_of(group: Mapping[str, Sequence[float]]) -> Row:
     values, *ends = zip(*scenes, strict=True) if scenes else ((), (), ())
     mean, half = mean_and_half_width(values)
     below, above = (None if mean is None or half is None else mean + sign * half for sign in (-1, 1))
-    low, high = (_average([number for number in end if not math.isnan(number)]) for end in ends)
+    low, high = (_mean_end(end, bound) for end, bound in zip(ends or ((), ()), (0, 1), strict=True))
     counts = {"count": len(group["value"]), "defined": len(values)}
     return {**counts, "mean": mean, "mean_low": below, "mean_high": above, "low": low, "high": high}
 
@@ -113,6 +115,12 @@ def mean_and_half_width(values: Sequence[float], confidence: float = CONFIDENCE)
         return mean, None
     variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
     return mean, float(stdtrit(count - 1, (1 + confidence) / 2)) * math.sqrt(variance / count)
+
+
+def _mean_end(ends: Sequence[float], bound: float) -> float | None:
+    """Return the mean end of certified intervals, rounded outward, towards `bound`; None where no scene has one."""
+    known = [Fraction(end) for end in ends if not math.isnan(end)]
+    return outward(sum(known) / Fraction(len(known)), bound) if known else None
 
 
 def _average(values: Sequence[float]) -> float | None:
@@ -254,8 +262,7 @@ def point_in_words(point: Mapping[str, Any]) -> str:
     >>> point_in_words({"sigma": 0.15, "n": 100, "preset": "default", "tau": 0.75, "level": 10})
     'σ = 0.15, n = 100, preset = default, τ = 0.75, K = 10 %'
     """
-    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in point.items()}
-    return ", ".join(f"{_SIGNS.get(name, name)} = {text}{' %' * (name == 'level')}" for name, text in values.items())
+    return ", ".join(f"{_SIGNS.get(name, name)} = {value}{' %' * (name == 'level')}" for name, value in point.items())
 
 
 def mean_in_words(row: Row, metric: str) -> str:

@@ -1,8 +1,9 @@
 /* The words: numbers as printed, and what the page says of views, maps, radii, answers and pixels. */
 
-/** Return a number rounded down, so that no promise grows when it is printed. */
+/** Return a number from 0 rounded down, so that no promise grows when it is printed: its exact decimals, cut off. */
 function roundedDown(value, digits = 4) {
-  return (Math.floor(value * 10 ** digits) / 10 ** digits).toFixed(digits);
+  const exact = value.toFixed(100);
+  return exact.slice(0, exact.length - 100 + digits);
 }
 
 // Ties go to the even digit, and division comes first, as in Python: the terminal prints the same.
