@@ -25,8 +25,6 @@ PLAN = Plan(n=60, levels=(50, 10), seed=3)
 class Sum(Explainer):
     """Arithmetic whose results are the same in every batch, on a GPU as on a CPU."""
 
-    batch_independent = True
-
     def __init__(self, device: str) -> None:
         self.model = NoModel(device=torch.device(device))
 
