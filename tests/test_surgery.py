@@ -250,7 +250,7 @@ CASES = [
     Case(Net, "grad", "input", "copied", "yes"),
     Case(Net, "grad", "input", "folded", "1 of 1"),
     Case(LookingAtTheNorm, "grad", "input", "folded", "no ('Identity' object has no attribute 'weight')"),
-    Case(DoublingTheBias, "ixg", "input", "folded", "no (it would answer otherwise)"),
+    Case(DoublingTheBias, "grad", "input", "folded", "no (it would answer otherwise)"),
     Case(NormFirst, "grad", "input", "folded", "0 of 1 (1 do not follow a plain convolution of their own)"),
     Case(WithOwnNorm, "grad", "input", "folded", "0 of 1 (1 are not plain modules that run once)"),
     Case(NormTwice, "grad", "input", "folded", "0 of 2 (2 are not plain modules that run once)"),

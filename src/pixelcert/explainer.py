@@ -7,18 +7,18 @@ once, with `as_explainer`; all code after that sees only objects with the attrib
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from functools import reduce
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from .basics.messages import ArgumentError, ExplainerError, ModelError, check_choice, check_logits, check_whole
+from .basics.messages import ArgumentError, ExplainerError, check_choice, check_logits, check_whole
+from .basics.training import refuse_training
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier
@@ -115,9 +115,9 @@ class Explainer:
         return None
 
     @property
-    def examined(self) -> set[Hashable]:
-        """The kinds of batches in which its maps are known to be independent. Only a subclass keeps them."""
-        return set()
+    def examined(self) -> set[Hashable] | None:
+        """The batches in which its maps were seen to be independent; None if they must be checked for every image."""
+        return None
 
     @property
     def surgery(self) -> Mapping[str, str]:
@@ -171,10 +171,9 @@ class BlackBox(Explainer):
 
 def as_explainer(explains: Explains) -> Explainer:
     """Return an explainer as it is, and any other callable as a `BlackBox`; refuse one on a network in training."""
-    for net in _networks(explains, _DEEPEST, set()):
-        if any(module.training and _may_mix(module) for module in net.modules()):
-            name = type(net).__name__
-            raise ModelError(f"{name} is in training mode, where images of a batch mix: call eval() on it.")
+    if isinstance(explains, BlackBox) or (isinstance(explains, Explainer) and explains.examined is not None):
+        return explains  # looked through already, or it watches its network by itself
+    refuse_training(explains)
     if isinstance(explains, Explainer):
         return explains
     if not callable(getattr(explains, "explain", explains)):
@@ -182,51 +181,6 @@ def as_explainer(explains: Explains) -> Explainer:
             f"explainer is {type(explains).__name__}: give a callable (images, targets) → maps, or pixelcert.adapt(it)."
         )
     return BlackBox(explains)
-
-
-def _may_mix(module: nn.Module) -> bool:
-    """Return True for dropout and for modules with values of their own; others are alike in training."""
-    own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-    return bool(own) or isinstance(module, nn.modules.dropout._DropoutNd)
-
-
-_DEEPEST = 4  # steps from an explainer to a network that it holds
-
-
-def _networks(thing: Any, steps: int, seen: set[int]) -> Iterator[nn.Module]:
-    """Yield the networks that an explainer uses: in attributes, closures, defaults, globals, and lists of them."""
-    if id(thing) in seen or steps < 0 or isinstance(thing, (Tensor, ModuleType, type)):
-        return
-    seen.add(id(thing))
-    if isinstance(thing, nn.Module):
-        yield thing
-        return
-    parts: list[Any] = []
-    if isinstance(thing, Mapping):
-        parts += thing.values()
-    elif isinstance(thing, (list, tuple, set)):
-        parts += thing
-    elif isinstance(thing, partial):
-        parts += (thing.func, thing.args, thing.keywords)
-    elif isinstance(thing, MethodType):
-        parts += (thing.__self__, thing.__func__)
-    elif isinstance(thing, FunctionType):
-        cells = (cell.cell_contents for cell in thing.__closure__ or () if cell != CellType())
-        parts += (*cells, *(thing.__defaults__ or ()), thing.__kwdefaults__, *_globals_of(thing, thing.__code__))
-    else:
-        parts += (*getattr(thing, "__dict__", {}).values(), *map(vars(type(thing)).get, ("__call__", "explain")))
-    for part in parts:
-        yield from _networks(part, steps - 1, seen)
-
-
-def _globals_of(function: FunctionType, code: CodeType) -> Iterator[Any]:
-    """Yield the globals that a function, or one inside it, reads."""
-    for one in dis.get_instructions(code):
-        if one.opname == "LOAD_GLOBAL" and one.argval in function.__globals__:
-            yield function.__globals__[one.argval]
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _globals_of(function, inner)
 
 
 def describe(explainer: Explainer) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Method(Explainer):
 
     @property
     def examined(self) -> set[Hashable]:
-        """The kinds of batches that were checked, kept until the network changes: a method keeps nothing else."""
+        """The batches that were checked, remembered until the network changes: a method itself keeps nothing."""
         key = ("examined", type(self), self.layer, *self.params.values())
         return self.model.recall(key, set[Hashable], values=True)
 

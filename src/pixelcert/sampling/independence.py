@@ -1,15 +1,14 @@
 """Independence: what a few more calls can see of maps that do not depend on their own image only.
 
 The proof of a certificate needs independent votes. They are not independent if a map depends on the other images of its
-batch, on earlier calls, or on random numbers that images share. Before the first votes are believed, the first, middle
-and last image of a batch are explained once more, each by itself; after the last votes the first of them again. Only
-what is more than rounding counts. No check sees everything: see docs/guarantee.md.
+batch, on earlier calls, or on random numbers that images share. So the first, middle and last image of a batch are
+explained once more, each by itself, and the first of them again after all samples of its image. No check sees
+everything: docs/guarantee.md says what these do not see.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,7 +21,10 @@ from ..plan import Plan
 from ..ranking import Ranking
 from .precision import rounding
 
-ROUNDING = 0.01  # the share of votes up to which two maps differ by rounding only
+_EXACT = ("float32", "float64")
+_ROUNDED, _ROUNDED_LOW = 0.01, 0.05  # the share of votes that rounding may change, in these formats and in others
+_ELSEWHERE = 2**59 - 55  # a state of the generators that no explainer leaves behind
+_LOST = "so votes would not be independent"
 
 
 class DependenceError(ExplainerError):
@@ -30,17 +32,18 @@ class DependenceError(ExplainerError):
 
 
 class Rows(NamedTuple):
-    """The first, middle and last image of a batch, as they were before the explainer saw them."""
+    """Some images of a batch, copied before the explainer sees them, and then their maps, copied at once."""
 
     plan: Plan
+    size: int  # of the batch
     places: list[int]  # in the batch
     images: Tensor
     targets: Tensor
-    size: int  # of the batch
+    maps: Tensor = torch.empty(0)  # (rows, H, W), once answered
 
-    def votes(self, maps: Tensor) -> Tensor:
-        """Return the votes (2, levels, N) of one map (1, H, W)."""
-        return Ranking.of(maps.flatten(1), self.plan.levels, self.plan.sign, self.plan.rule).count()
+    def answered(self, maps: Tensor) -> Rows:
+        """Copy the rows' maps out of the batch's, because an explainer may write its next maps over them."""
+        return self._replace(maps=maps[self.places])
 
 
 class Independence:
@@ -48,108 +51,131 @@ class Independence:
 
     def __init__(self, explainer: Explainer, tuning: Tuning) -> None:
         self._explainer, self._tuning = explainer, tuning
-        self._sizes: set[int] = set()  # of the batches that were checked
-        self._witness: tuple[Rows, Tensor] | None = None  # an image, and its votes when it was explained by itself
+        self._sizes = frozenset[int]()  # of the batches so far
+        self._witness: Rows | None = None  # the first image that was explained by itself
 
     def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
-        """Copy the rows to check, if a batch begins an image or has a new size; None if no check is due."""
-        size = len(images)
-        if self._key(images, plan) in self._explainer.examined or (size in self._sizes and not begins):
+        """Copy the rows to check if an image begins in a batch, or the last if the batch has a new size; else None."""
+        size, known = len(images), self._sizes
+        due, whole, self._sizes = begins or size not in known, begins or not known, known | {size}
+        if not due or _kind(size, images) in (self._explainer.examined or ()):
             return None
-        places = sorted({0, size // 2, size - 1})
-        return Rows(plan, places, images[places], targets[places], size)
+        places = sorted({0, size // 2, size - 1}) if whole else [size - 1]
+        return Rows(plan, size, places, images[places], targets[places])
 
-    def check(self, rows: Rows, votes: Sequence[Tensor]) -> None:
-        """Refuse an explainer whose `votes` for these rows in their batch are others than for each row by itself."""
+    def check(self, rows: Rows) -> None:
+        """Refuse an explainer that gives these rows other maps in their batch than each by itself."""
         with put_back(), rounding(self._tuning, rows.images.device):
-            before = states()
-            maps = [self._map(rows, row) for row in reversed(range(len(rows.places)))][::-1]
-            if rows.size == 1:  # let another image come between
-                self._map(rows._replace(images=rows.images.flip(-1)), 0)
-                maps = [self._map(rows, 0)]
-            alone, random = list(map(rows.votes, maps)), moved(before, states())
-            suspects = [row for row, own in enumerate(alone) if differ(own, votes[row])]
-            if suspects and (rows.size == 1 or self._differ_in_equal_batches(rows, votes)):
+            maps, drew = self._explain_alone(rows)
+            suspects = [row for row in range(len(maps)) if self._differ(rows.plan, rows.maps[row], maps[row])]
+            if drew and self._ignores_the_image(rows, maps[0]):
+                raise DependenceError(
+                    f"the explainer draws the same random numbers for every image, and its maps depend on nothing "
+                    f"else, {_LOST}: make the seed from the image."
+                )
+            if suspects and not self._is_rounding(rows, suspects, maps):
                 raise DependenceError(self._cause(rows, suspects[0]))
-        alike = len(maps) > 1 and bool(alone[0].any()) and all(torch.equal(one, maps[0]) for one in maps)
-        if alike and random:
-            raise DependenceError(
-                "the explainer draws the same random numbers for every image, and its map depends on nothing else: "
-                "make their seed from the image, or wrap the explainer with pixelcert.adapt."
-            )
-        if alike or random:
-            what = "returned the same map for different images" if alike else "draws random numbers, which it seeds"
-            warnings.warn(f"the explainer {what}: the certificate is about that.", PixelcertWarning, stacklevel=6)
-        self._sizes.add(rows.size)
-        self._explainer.examined.add(self._key(rows.images, rows.plan, rows.size))
-        self._witness = Rows(rows.plan, [0], rows.images[:1], rows.targets[:1], 1), alone[0]
+        if drew:
+            told = "the explainer draws random numbers, the same for equal images: the certificate is about these."
+            warnings.warn(told, PixelcertWarning, stacklevel=5)
+        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1])
+        if self._explainer.examined is not None:
+            self._explainer.examined.add(_kind(rows.size, rows.images))
 
     def check_again(self) -> None:
         """Refuse an explainer that answers otherwise after the samples of an image than before."""
-        if self._witness is None:
+        if (first := self._witness) is None:
             return
-        rows, before = self._witness
-        with put_back(), rounding(self._tuning, rows.images.device):
-            if differ(rows.votes(self._map(rows, 0)), before):
-                raise DependenceError(self._cause(rows, 0))
-        if self._explainer.examined:  # kept by the explainer, so one check serves all images
+        with put_back(), rounding(self._tuning, first.images.device):
+            if self._differ(first.plan, first.maps[0], self._explain_one(first.images[0], first.targets[0])):
+                raise DependenceError(self._cause(first, 0))
+        if self._explainer.examined is not None:  # so the images that follow need no check
             self._witness = None
 
-    @staticmethod
-    def _key(images: Tensor, plan: Plan, size: int | None = None) -> Hashable:
-        return (size or len(images), *images.shape[1:], *plan.levels)
+    def _explain_alone(self, rows: Rows) -> tuple[Tensor, bool]:
+        """Return the map of each row by itself, the last row first, and True if random numbers were drawn."""
+        seed_all(_ELSEWHERE)
+        before = states()
+        each = zip(rows.images.flip(0), rows.targets.flip(0), strict=True)
+        maps = [self._explain_one(image, target) for image, target in each]
+        return torch.stack(maps[::-1]), moved(before, states())
 
-    def _map(self, rows: Rows, row: int) -> Tensor:
-        """Explain a row by itself, and copy the map, because an explainer may use its memory again."""
-        own = slice(row, row + 1)
-        return explain(self._explainer, rows.images[own].clone(), rows.targets[own].clone()).maps.clone()
+    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+        """Explain an image by itself, and copy the map (H, W), because an explainer may use its memory again."""
+        return explain(self._explainer, image[None].clone(), target[None].clone()).maps[0].clone()
 
-    def _differ_in_equal_batches(self, rows: Rows, votes: Sequence[Tensor]) -> bool:
-        """Compare the rows in batches of the same size, where rounding is the same, among other images.
+    def _ignores_the_image(self, rows: Rows, own: Tensor) -> bool:
+        """Return True if another image has the first row's map too, and it is not constant."""
+        other = self._explain_one(_other(rows.images[0]), rows.targets[0])
+        return bool((other == own).all() and own.min() < own.max())
 
-        One batch has the last image in front and the first behind, the other only copies of the image between.
-        """
-        last, half = len(rows.places) - 1, rows.size // 2
-        batches = [[last] * (rows.size - half) + [0] * half, [last // 2] * rows.size]
-        if last == 1:  # of two images, the first of these would hold both as before
-            batches = [[0] * rows.size, [1] * rows.size]
-        for order in batches:
-            maps = explain(self._explainer, rows.images[order], rows.targets[order]).maps.clone()
-            places = {row: order.index(row) for row in order}
-            if any(differ(rows.votes(maps[place : place + 1]), votes[row]) for row, place in places.items()):
-                return True
-        return False
+    def _is_rounding(self, rows: Rows, suspects: list[int], alone: Tensor) -> bool:
+        """Return True if only the size of the batch, and the place in it, make the difference, and not a large one."""
+        large = any(_votes_differ(rows.plan, rows.maps[row], alone[row], 1) for row in suspects)
+        return rows.size > 1 and not large and not self._differ_among_others(rows, suspects[-1])
+
+    def _differ_among_others(self, rows: Rows, row: int) -> bool:
+        """Compare a row in its place among other images: kernels round by the place and by the size of the batch."""
+        place, image = rows.places[row], rows.images[row]
+        images, targets = _other(image).repeat(rows.size, 1, 1, 1), rows.targets[row].repeat(rows.size)
+        images[place] = image
+        return self._differ(rows.plan, rows.maps[row], explain(self._explainer, images, targets).maps[place])
+
+    def _differ(self, plan: Plan, one: Tensor, other: Tensor) -> bool:
+        """Return True if two maps (H, W) of an image differ by more than rounding."""
+        exact = self._tuning.precision in _EXACT
+        if _votes_differ(plan, one, other, _ROUNDED if exact else _ROUNDED_LOW):
+            return True
+        return exact and one.device.type == "cpu" and _values_differ(one, other)  # some GPU kernels add in any order
 
     def _cause(self, rows: Rows, row: int) -> str:
         """Say why an image has several maps, and what helps."""
 
         def after(seed: int) -> Tensor:
             seed_all(seed)
-            return rows.votes(self._map(rows, row))
+            return self._explain_one(rows.images[row], rows.targets[row])
 
         first, again, other = after(1), after(1), after(2)
-        lost = "so votes would not be independent"
-        if differ(first, again):
+        if self._differ(rows.plan, first, again):
             return (
-                f"the explainer's map of an image changes from call to call, {lost}: keep nothing between calls, and "
-                f"seed random numbers of its own anew for each image."
+                f"the explainer's map of an image changes from call to call, {_LOST}: keep nothing between calls, and "
+                f"set a seed anew for each image if it draws random numbers."
             )
-        if differ(first, other):
+        if self._differ(rows.plan, first, other):
             return (
-                f"the explainer draws random numbers, and images share their generator, {lost}: set a seed anew for "
+                f"the explainer draws random numbers, and images share their generator, {_LOST}: set a seed anew for "
                 f"each image inside the explainer, or wrap it with pixelcert.adapt."
             )
         if rows.size == 1:
-            return f"the explainer's map of an image depends on earlier calls, {lost}: keep nothing between calls."
+            return f"the explainer's map of an image depends on earlier calls, {_LOST}: keep nothing between calls."
         return (
-            f"the explainer's map of an image depends on the rest of the batch or on earlier calls, {lost}: explain "
+            f"the explainer's map of an image depends on the rest of the batch or on earlier calls, {_LOST}: explain "
             f"each image by itself and keep nothing (is a network in training mode? call eval()), or use batch_size=1."
         )
 
 
-def differ(one: Tensor, other: Tensor) -> bool:
-    """Return True if votes (2, levels, N) for two maps differ by more than rounding, at any level."""
-    pixels, changed = one.shape[2], (one != other).sum(dim=2)  # (2, levels)
-    top = torch.minimum(one[0].sum(dim=1), other[0].sum(dim=1))
-    small = torch.minimum(top, pixels - top)  # the top set, or the rest
-    return bool(((changed > ROUNDING * pixels) | ((small >= 8) & (changed > small / 2))).any())
+def _kind(size: int, images: Tensor) -> tuple[int, ...]:
+    return (size, *images.shape[1:])
+
+
+def _other(image: Tensor) -> Tensor:
+    """Return another image of the same kind: the mirror image."""
+    return image.flip(-1)
+
+
+def _votes_differ(plan: Plan, one: Tensor, other: Tensor, share: float) -> bool:
+    """Return True if two maps (H, W) differ in more than this share of the votes, or by half as much as by chance."""
+    each = (Ranking.of(maps.flatten()[None], plan.levels, plan.sign, plan.rule).count() for maps in (one, other))
+    first, second = each  # (2, levels, N)
+    pixels, changed = first.shape[2], (first != second).sum(dim=2)
+    top = torch.minimum(first[0].sum(dim=1), second[0].sum(dim=1))
+    unrelated = 2 * top * (pixels - top) / pixels  # so many votes differ between two random maps
+    return bool(((changed > share * pixels) | ((top >= 8) & (changed > unrelated / 2))).any())
+
+
+def _values_differ(one: Tensor, other: Tensor) -> bool:
+    """Return True if maps are further apart than a CPU rounds, which adds in the same order wherever it can."""
+    both = one.isfinite() & other.isfinite()
+    first, second = one[both].double(), other[both].double()
+    apart, size, spread = (first - second).norm(), first.norm(), (first - first.mean()).norm()
+    return bool(apart > 1e-4 * spread + 1e-6 * size)

@@ -26,7 +26,7 @@ from ..noise import noisy
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
 from ..votes import Provenance, Votes
-from .independence import DependenceError, Independence
+from .independence import DependenceError, Independence, Rows
 from .precision import rounding
 
 
@@ -128,6 +128,7 @@ class _Batch(NamedTuple):
     pieces: list[_Piece]
     nan: Tensor  # (B,), True for a map that is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
+    rows: Rows | None  # to check
 
 
 def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> Iterator[tuple[Votes, ...]]:
@@ -154,6 +155,8 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             if not pieces or len(queued) > _ahead(begun[0]):
                 batch = queued.popleft()
                 _wait(batch)
+                if batch.rows:
+                    watch.check(batch.rows)
                 for task, samples, _ in batch.pieces:
                     if samples.stop == task.plan.n:
                         watch.check_again()
@@ -210,6 +213,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
     rows = watch.rows(images, targets, first.plan, any(piece.samples.start == 0 for piece in pieces))
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
+    rows = rows and rows.answered(maps)
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
     counted = []
@@ -218,14 +222,12 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         more = [counts.plus(ranking, slots, answers, classes, plan) for counts, ranking, plan in each]
         counted.append(tuple(one.to("cpu") if one.counted == first.plan.n else one for one in more))
     nan, surgery = maps.isnan().flatten(1).all(dim=1).to("cpu", non_blocking=True), explainer.surgery
-    if rows:  # only now, because an explainer may write its next map over this one
-        watch.check(rows, [rankings[0].count(slice(place, place + 1)) for place in rows.places])
     for (task, samples, _), counts in zip(pieces, counted, strict=True):
         task.counts, task.surgery = counts, surgery
         if not task.batches or task.batches[-1][1] != batch_size:
             task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
-    return _Batch(pieces, nan, done)
+    return _Batch(pieces, nan, done, rows)
 
 
 def _ahead(task: Task) -> int:
