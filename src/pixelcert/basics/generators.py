@@ -17,7 +17,7 @@ def seed_all(seed: int) -> None:
     for generator in _of_torch():
         generator.manual_seed(seed % 2**64)
     np.random.seed(seed % 2**32)
-    random.seed(seed)
+    random.seed(seed % 2**64)  # it ignores a sign
 
 
 def states() -> list[Any]:
