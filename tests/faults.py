@@ -308,8 +308,8 @@ FAULTS = (
     Fault(
         "sampling",
         "the maps of a check share the explainer's memory",
-        "target[None].clone()).maps[0].clone()",
-        "target[None].clone()).maps[0]",
+        "images, targets).maps[0].clone()",
+        "images, targets).maps[0]",
         "tests/test_independence.py::test_an_explainer_may_write_all_its_maps_to_the_same_memory",
     ),
     Fault(

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import pixelcert as pc
 from pixelcert.basics.generators import moved, states
-from pixelcert.explainer import Explanation, Tuning, explain
+from pixelcert.explainer import Explanation, Tuning, as_explainer, explain
 from pixelcert.noise import noisy, snap
 from pixelcert.plan import Plan
 from pixelcert.ranking import count_votes
@@ -426,6 +426,17 @@ def test_an_image_costs_at_most_six_explanations_more(size):
     explainer = Counting()
     pc.sample(explainer, IMAGE, 0, batch_size=size)
     assert sum(explainer.sizes) - 100 <= 6
+
+
+def test_a_compiled_network_sees_only_its_own_batch_size():
+    """For one image it would be compiled anew, which takes seconds."""
+    explainer, images = Counting(), torch.rand(5, 3, SIDE, SIDE)
+    watch = Independence(as_explainer(explainer), Tuning(5, "float32", True))
+    rows = watch.rows(images, torch.zeros(5, dtype=torch.int64), Plan(n=5, levels=(50,)), True)
+    assert rows is not None
+    watch.check(rows.answered(images.sum(dim=1)))
+    watch.check_again()
+    assert explainer.sizes == [5] * 4
 
 
 def test_a_method_is_checked_once_for_its_network_size_and_batch(monkeypatch):

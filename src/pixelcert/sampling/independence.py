@@ -51,6 +51,7 @@ class Independence:
 
     def __init__(self, explainer: Explainer, tuning: Tuning) -> None:
         self._explainer, self._tuning = explainer, tuning
+        self._copies = (tuning.batch_size or 1) if tuning.compile is True else 1  # a network is compiled for its batch
         self._sizes = frozenset[int]()  # of the batches so far
         self._witness: Rows | None = None  # the first image that was explained by itself
 
@@ -102,7 +103,8 @@ class Independence:
 
     def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
         """Explain an image by itself, and copy the map (H, W), because an explainer may use its memory again."""
-        return explain(self._explainer, image[None].clone(), target[None].clone()).maps[0].clone()
+        images, targets = image.repeat(self._copies, 1, 1, 1), target.repeat(self._copies)
+        return explain(self._explainer, images, targets).maps[0].clone()
 
     def _ignores_the_image(self, rows: Rows, own: Tensor) -> bool:
         """Return True if another image has the first row's map too, and it is not constant."""
