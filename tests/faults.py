@@ -427,13 +427,6 @@ FAULTS = (
     ),
     Fault(
         "basics",
-        "a search for networks never ends",
-        "if id(thing) in seen or issubclass(kind, _PASSED_BY):",
-        "if issubclass(kind, _PASSED_BY):",
-        "tests/test_training.py::test_odd_objects_are_not_touched_and_never_end_the_search",
-    ),
-    Fault(
-        "basics",
         "generators are not put back",
         "        random.setstate(python)\n",
         "",
