@@ -266,7 +266,7 @@ FAULTS = (
     Fault(
         "sampling",
         "only the first row of a batch is compared",
-        "places = sorted({0, size // 2, size - 1}) if whole else [size - 1]",
+        "places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]",
         "places = [0]",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[one-row-but-for-the-first-and-last-100]",
     ),
@@ -350,9 +350,16 @@ FAULTS = (
     Fault(
         "sampling",
         "a method is checked for every image",
-        "if not due or _kind(size, images) in (self._explainer.examined or ()):",
-        "if not due:",
+        "if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):",
+        "if kind in known and not begins:",
         "tests/test_independence.py::test_a_method_is_checked_once_for_its_network_size_and_batch",
+    ),
+    Fault(
+        "sampling",
+        "a method that was refused at the end is trusted the next time",
+        "self._passed |= {_kind(rows.size, rows.images)}",
+        "(self._explainer.examined or set()).add(_kind(rows.size, rows.images))",
+        "tests/test_independence.py::test_an_explainer_that_was_refused_at_the_end_is_refused_again",
     ),
     Fault(
         "sampling",

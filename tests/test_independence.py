@@ -130,6 +130,31 @@ def test_a_mean_over_the_batch_is_refused_in_batches_and_allowed_in_batches_of_o
     assert pc.sample(averaged, IMAGE, 0, batch_size=1).complete
 
 
+class Remembering(pc.Explainer):
+    """An explainer that remembers its checks, as methods do, and is honest for a few calls."""
+
+    def __init__(self, calls: int) -> None:
+        self.known: set[Any] = set()
+        self.cheat = changed_after(calls)
+
+    @property
+    def examined(self) -> set[Any]:
+        return self.known
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        return Explanation(self.cheat(images, targets))
+
+
+def test_an_explainer_that_was_refused_at_the_end_is_refused_again():
+    explainer = Remembering(5)
+    with pytest.raises(DependenceError):
+        pc.sample(explainer, IMAGE, 0, batch_size=7)
+    assert not explainer.examined
+    explainer.cheat = fair
+    pc.sample(explainer, IMAGE, 0, batch_size=7)
+    assert explainer.examined
+
+
 # ── Each check is needed ──────────────────────────────────────────────────────────────────────────────────────────────
 
 Patch = Callable[[pytest.MonkeyPatch], None]

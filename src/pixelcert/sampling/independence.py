@@ -9,6 +9,7 @@ everything: docs/guarantee.md says what these do not see.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import torch
@@ -52,16 +53,17 @@ class Independence:
     def __init__(self, explainer: Explainer, tuning: Tuning) -> None:
         self._explainer, self._tuning = explainer, tuning
         self._copies = (tuning.batch_size or 1) if tuning.compile is True else 1  # a network is compiled for its batch
-        self._sizes = frozenset[int]()  # of the batches so far
+        self._begun, self._passed = frozenset[Hashable](), frozenset[Hashable]()  # kinds of batches: seen, and checked
         self._witness: Rows | None = None  # the first image that was explained by itself
 
     def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
         """Copy the rows to check if an image begins in a batch, or the last if the batch has a new size; else None."""
-        size, known = len(images), self._sizes
-        due, whole, self._sizes = begins or size not in known, begins or not known, known | {size}
-        if not due or _kind(size, images) in (self._explainer.examined or ()):
+        kind, known, examined = _kind(len(images), images), self._begun, self._explainer.examined
+        self._begun = known | {kind}
+        if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):
             return None
-        places = sorted({0, size // 2, size - 1}) if whole else [size - 1]
+        size = len(images)
+        places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]
         return Rows(plan, size, places, images[places], targets[places])
 
     def check(self, rows: Rows) -> None:
@@ -80,8 +82,7 @@ class Independence:
             told = "the explainer draws random numbers, the same for equal images: the certificate is about these."
             warnings.warn(told, PixelcertWarning, stacklevel=5)
         self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1])
-        if self._explainer.examined is not None:
-            self._explainer.examined.add(_kind(rows.size, rows.images))
+        self._passed |= {_kind(rows.size, rows.images)}
 
     def check_again(self) -> None:
         """Refuse an explainer that answers otherwise after the samples of an image than before."""
@@ -91,6 +92,7 @@ class Independence:
             if self._differ(first.plan, first.maps[0], self._explain_one(first.images[0], first.targets[0])):
                 raise DependenceError(self._cause(first, 0))
         if self._explainer.examined is not None:  # so the images that follow need no check
+            self._explainer.examined.update(self._passed)
             self._witness = None
 
     def _explain_alone(self, rows: Rows) -> tuple[Tensor, bool]:
@@ -156,7 +158,8 @@ class Independence:
         )
 
 
-def _kind(size: int, images: Tensor) -> tuple[int, ...]:
+def _kind(size: int, images: Tensor) -> Hashable:
+    """Return what a batch has in common with others of its size and shape."""
     return (size, *images.shape[1:])
 
 
