@@ -171,8 +171,8 @@ class BlackBox(Explainer):
 
 def as_explainer(explains: Explains) -> Explainer:
     """Return an explainer as it is, and any other callable as a `BlackBox`; refuse one on a network in training."""
-    if isinstance(explains, BlackBox) or (isinstance(explains, Explainer) and explains.examined is not None):
-        return explains  # looked through already, or it watches its network by itself
+    if isinstance(explains, BlackBox) or (isinstance(explains, Explainer) and explains.tunable):
+        return explains  # looked through already, or its model watches the network
     refuse_training(explains)
     if isinstance(explains, Explainer):
         return explains
