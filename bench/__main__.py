@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from . import batches, cells, profile, scaling, study
+from . import batches, cells, independence, profile, scaling, study
 from .machine import say
 
 
@@ -19,6 +19,7 @@ def main() -> None:
         ("Where the time goes", profile),
         ("How time and memory grow", scaling),
         ("What the batch size changes", batches),
+        ("What the checks of independence cost", independence),
         ("Workers", study),
     ):
         say(f"\n## {title}\n")

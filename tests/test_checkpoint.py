@@ -56,6 +56,7 @@ def test_whole_votes_are_saved_and_end_the_partial_file(tmp_path: Path):
     np.testing.assert_array_equal(pc.Votes.load(place.whole).ones, votes.ones)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_an_interruption_leaves_partial_votes_that_go_on_to_the_same_counts(tmp_path: Path):
     place = Place.of(tmp_path / "cat.safetensors")
     stopping.left = 3  # type: ignore[attr-defined]
@@ -116,6 +117,7 @@ def test_the_provenance_tells_each_batch_size_and_from_which_sample(tmp_path: Pa
     assert pc.Votes.load(file).provenance == votes.provenance
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_batches_that_shrink_midway_are_told():
     calls = []
 
@@ -125,6 +127,5 @@ def test_batches_that_shrink_midway_are_told():
             raise torch.OutOfMemoryError("out of memory")
         return images.mean(dim=1)
 
-    later.batch_independent = True  # type: ignore[attr-defined]
     votes = pc.sample(later, IMAGE, 0, n=40, levels=50, batch_size=8, tau=None)
     assert votes.provenance.batches == [[0, 8], [24, 4]]

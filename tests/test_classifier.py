@@ -190,6 +190,24 @@ def test_hash_takes_weights_of_any_precision(dtype: torch.dtype) -> None:
     assert pc.Classifier(Tiny().to(dtype), HALF, HALF).weights_hash
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning:torch")
+def test_hash_takes_quantised_weights_and_knows_them() -> None:
+    """Their layers keep weights and biases in tuples, beside settings."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+
+    def hashed() -> str:
+        quantised = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
+        return pc.Classifier(quantised, (0.5,) * 3, (0.5,) * 3, size=2).weights_hash
+
+    before = hashed()
+    assert hashed() == before
+    for parameter in net.parameters():
+        with torch.no_grad():
+            parameter[0] += 1
+        assert hashed() != before
+        before = hashed()
+
+
 def test_hash_knows_the_shapes_of_parameters() -> None:
     hashes = set()
     for shape in ((2, 8), (4, 4)):

@@ -20,7 +20,7 @@ def brightness(images: Tensor, targets: Tensor) -> Tensor:
 class Told:
     """A callable object that tells of itself."""
 
-    name, layer, params, passes, batch_independent = "told", "input", {"power": 2}, 7, True
+    name, layer, params, passes = "told", "input", {"power": 2}, 7
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         return images[:, 0]
@@ -52,7 +52,7 @@ def test_what_an_object_tells_is_taken_over():
     explainer = as_explainer(Told())
     assert describe(explainer)["method"] == "told"
     assert describe(explainer)["params"] == {"power": 2}
-    assert (explainer.layer, explainer.passes, explainer.batch_independent) == ("input", 7, True)
+    assert (explainer.layer, explainer.passes) == ("input", 7)
 
 
 def test_what_is_told_in_another_type_is_left_alone():
@@ -122,7 +122,7 @@ def test_votes_of_other_weights_are_not_resumed():
 def test_a_model_in_training_mode_is_refused():
     told = Told()
     told.model = torch.nn.Dropout()  # type: ignore[attr-defined]
-    with pytest.raises(pc.ArgumentError, match=r"training mode.*model\.eval\(\)"):
+    with pytest.raises(pc.ModelError, match=r"training mode.*eval\(\)"):
         as_explainer(told)
 
 

@@ -15,6 +15,7 @@ from pixelcert.models.folding import FusedConvolution, fuse
 from pixelcert.models.variants import tuned
 from pixelcert.plan import Plan
 from pixelcert.ranking import Ranking
+from pixelcert.sampling.independence import DependenceError
 from pixelcert.sampling.sample import Subject, sample_each
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -24,8 +25,6 @@ PLAN = Plan(n=60, levels=(50, 10), seed=3)
 
 class Sum(Explainer):
     """Arithmetic whose results are the same in every batch, on a GPU as on a CPU."""
-
-    batch_independent = True
 
     def __init__(self, device: str) -> None:
         self.model = NoModel(device=torch.device(device))
@@ -120,6 +119,32 @@ def test_compiled_networks_give_the_same_votes_but_for_rounding(resnet):
     compiled = pc.sample(explainer, image, 3, n=60, tau=None, compile=True)
     assert (eager.provenance.compiled, compiled.provenance.compiled) == (False, True)
     assert np.abs(eager.ones - compiled.ones).mean() < 3
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("layer", ["input", "final"])
+@pytest.mark.parametrize("name", [name for name in pc.METHODS if name != "occlusion"])
+@pytest.mark.filterwarnings("ignore:every map was constant")
+def test_rounding_by_the_size_of_a_batch_is_not_taken_for_dependence(resnet, name, layer, precision):
+    params = {"masks": 20} if name == "rise" else {}
+    explainer = pc.method(name, resnet, layer, **params)
+    for size in (1, 2, 40, 100):
+        votes = pc.sample(explainer, some_images(1, 96)[0], 3, n=100, tau=None, precision=precision, batch_size=size)
+        assert votes.complete
+
+
+def test_a_network_that_mixes_its_batch_is_refused_and_the_images_before_are_kept():
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).cuda().eval()
+
+    def mixing(images, targets):
+        maps = net(images).sum(dim=1)
+        return maps - (targets == 2)[:, None, None] * maps.mean(dim=0)
+
+    subjects = [Subject(image.cuda(), target) for target, image in enumerate(some_images(3))]
+    sampling = sample_each(PLAN, mixing, subjects, Tuning(30))
+    assert [next(sampling).complete, next(sampling).complete] == [True, True]
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        next(sampling)
 
 
 def test_nan_is_ranked_first_whatever_its_sign():

@@ -21,6 +21,8 @@ from pixelcert.ranking import Counts, Ranking, answers_of, count_answers
 from pixelcert.sampling import loop
 from pixelcert.sampling.sample import Subject, _in_advance, sample_each
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGES = [torch.rand(3, 8, 6, generator=GENERATOR) for _ in range(5)]
 TARGETS = [3, 0, 4, 0, 2]
@@ -34,8 +36,6 @@ class Explainer:
 
     `before` is called with the images of every batch.
     """
-
-    batch_independent = True  # so that it is not called once more to find out
 
     def __init__(self, before: Callable[[Tensor], None] = lambda images: None) -> None:
         self.before, self.sizes = before, []
@@ -376,56 +376,8 @@ def test_nan_in_later_batches_is_no_reason_to_refuse():
         maps = explainer.explain(images, targets).maps
         return maps if len(explainer.sizes) == 1 else maps * torch.nan
 
-    late.batch_independent = True
     votes = next(sample_each(PLAN, late, SUBJECTS[:1], Tuning(10)))
     assert (votes.ones + votes.zeros).max() == 10
-
-
-class Mixing:
-    """Subtracts the mean of the batch."""
-
-    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        return images[:, 0] - images[:, 0].mean(dim=0)
-
-
-@pytest.mark.parametrize("batch_size", [2, 10, 100])
-def test_a_black_box_that_mixes_a_batch_is_refused(batch_size):
-    with pytest.raises(pc.ExplainerError, match="rest of the batch"):
-        next(sample_each(PLAN, Mixing(), SUBJECTS, Tuning(batch_size)))
-
-
-def test_a_black_box_that_mixes_only_images_is_refused_when_the_second_comes():
-    def mixing(images: Tensor, targets: Tensor) -> Tensor:
-        several = len(targets.unique()) > 1
-        return images[:, 0] - several * images[:, 0].mean(dim=0)
-
-    sampling = sample_each(PLAN, mixing, SUBJECTS, Tuning(10))
-    with pytest.raises(pc.SamplingError, match="rest of the batch"):
-        list(sampling)
-
-
-def test_a_black_box_that_rounds_by_the_size_of_a_batch_is_not_refused():
-    """As GPUs do, whose kernels depend on it."""
-
-    def rounding(images: Tensor, targets: Tensor) -> Tensor:
-        return images[:, 0] + (len(images) > 1) * 0.1 * torch.arange(images.shape[-1]).cos()
-
-    assert len(list(sample_each(PLAN, rounding, SUBJECTS, Tuning(13)))) == len(SUBJECTS)
-
-
-def test_a_black_box_is_called_once_more_for_each_image_at_most():
-    class Unvouched(Explainer):
-        batch_independent = False
-
-    explainer = Unvouched()
-    assert_same(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(13))), alone())
-    assert explainer.sizes == [13, 1] * 5
-    explainer = Unvouched()
-    list(sample_each(PLAN, explainer, SUBJECTS[:2], Tuning(5)))
-    assert explainer.sizes == [5, 1, 5, 5, 1, 5, 5, 1]  # the last batch has one sample
-    explainer = Unvouched()
-    list(sample_each(PLAN, explainer, SUBJECTS, Tuning(1)))
-    assert explainer.sizes == [1] * 65
 
 
 # ── Predictions ───────────────────────────────────────────────────────────────────────────────────────────────────

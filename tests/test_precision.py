@@ -16,7 +16,7 @@ import pixelcert as pc
 from pixelcert.basics import machine as compilers
 from pixelcert.explainer import Tuning, as_explainer
 from pixelcert.plan import Plan
-from pixelcert.sampling import loop
+from pixelcert.sampling import independence, loop
 from pixelcert.sampling import precision as tuning
 from pixelcert.sampling.precision import rounding, settle, settle_as
 from pixelcert.sampling.sample import Subject, differences, sample_each
@@ -449,11 +449,12 @@ def test_flags_are_set_while_the_explainer_runs_and_not_while_the_votes_are_look
         return images[:, 0]
 
     monkeypatch.setattr(loop, "rounding", watched)
+    monkeypatch.setattr(independence, "rounding", watched)
     subjects = [Subject(IMAGE, 0, progress=lambda done, total: seen.append(list(active))) for _ in range(3)]
     for _ in sample_each(Plan(n=10, levels=(50,)), watching, subjects, Tuning(7)):
         assert active == []
     calls = [state for state in seen if state]
-    assert len(calls) == 5 + 3  # batches, and with the first samples of each image one image explained by itself
+    assert len(calls) == 5 + 9 + 1 + 3  # batches; three rows of each image, one of the last batch, one again at the end
     assert set(map(len, calls)) == {1}
     assert calls[0] == [Tuning(7, "float32", False)]
     assert len(seen) - len(calls) == 7  # every call of progress, once for each image in a batch

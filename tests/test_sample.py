@@ -41,7 +41,6 @@ class StopsAfter:
         return brightness(images, targets)
 
     __qualname__ = brightness.__qualname__
-    batch_independent = True  # vouches for itself, and so is not called once more to find out
 
 
 # ── Votes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -120,6 +119,7 @@ def test_votes_depend_on_the_seed():
     assert not same(pc.sample(brightness, IMAGE, 0, seed=1), pc.sample(brightness, IMAGE, 0, seed=2))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_explainer_sees_each_noisy_image_once_and_never_the_clean_one():
     seen = []
 
@@ -128,7 +128,6 @@ def test_explainer_sees_each_noisy_image_once_and_never_the_clean_one():
         assert torch.equal(targets, torch.full((len(images),), 3))
         return brightness(images, targets)
 
-    spy.batch_independent = True
     votes = pc.sample(spy, IMAGE, 3, n=70, seed=5, batch_size=16)
     expected = noisy(snap(IMAGE), 0.15, key_of(votes.plan, image_hash(snap(IMAGE))), range(70))
     assert torch.equal(torch.cat(seen), expected)
@@ -252,6 +251,7 @@ def test_progress_hears_of_every_batch():
 # ── Interruption ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("preset", ["default", "reference"])
 @pytest.mark.parametrize("calls", [0, 1, 3])
 def test_interrupted_votes_are_kept_and_resume_to_the_same_votes(calls, preset, tmp_path):
@@ -273,6 +273,7 @@ def test_interruption_is_a_keyboard_interrupt_for_those_who_do_not_care():
         pc.sample(StopsAfter(1, KeyboardInterrupt()), IMAGE, 0, batch_size=8)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_an_explainer_that_fails_midway_loses_no_votes():
     with pytest.raises(pc.SamplingError, match=r"after 16 of 100 samples .*RuntimeError: cable pulled") as failure:
         pc.sample(StopsAfter(2, RuntimeError("cable pulled")), IMAGE, 0, batch_size=8)
@@ -295,6 +296,7 @@ def test_resuming_with_another_image_or_explainer_is_refused():
 # ── Memory ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("error", [
     torch.OutOfMemoryError("CUDA out of memory"), MemoryError(),
     RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
@@ -308,7 +310,6 @@ def test_out_of_memory_halves_the_batch_and_loses_no_votes(error):
             raise error
         return brightness(images, targets)
 
-    hungry.batch_independent = True
     votes = pc.sample(hungry, IMAGE, 0, batch_size=32)
     assert same(votes, pc.sample(brightness, IMAGE, 0))
     assert sizes[:5] == [32, 32, 32, 16, 8]
@@ -395,26 +396,6 @@ def test_logits_of_a_wrong_shape_are_refused():
 
     with pytest.raises(pc.ExplainerError, match=r"logits of shape \(5,\)"):
         pc.sample(Broken(), IMAGE, 0)
-
-
-def test_maps_that_depend_on_the_rest_of_the_batch_are_refused():
-    """The mean over the batch is nearly constant: counted as independent votes, it would certify nearly everything."""
-
-    def averaged(images, targets):
-        return images[:, 0].mean(dim=0, keepdim=True).expand(len(images), -1, -1)
-
-    with pytest.raises(pc.ExplainerError, match="rest of the batch"):
-        pc.sample(averaged, IMAGE, 0)
-    pc.sample(averaged, IMAGE, 0, batch_size=1)
-
-
-def test_an_explainer_with_its_own_randomness_is_not_taken_for_a_dependent_one():
-    generator = torch.Generator().manual_seed(0)
-
-    def random(images, targets):
-        return images[:, 0] + torch.rand(len(images), 12, 10, generator=generator)
-
-    assert pc.sample(random, IMAGE, 0).complete
 
 
 def test_a_network_in_training_mode_is_refused():

@@ -22,8 +22,6 @@ DEFAULT, REFERENCE = (Plan.make(preset=preset, n=30, levels=(50, 10)) for preset
 class Sum(Explainer):
     """An explainer that counts its images."""
 
-    batch_independent = True
-
     def __init__(self) -> None:
         self.explained = 0
 
@@ -47,6 +45,7 @@ def same(one: pc.Votes, other: pc.Votes) -> bool:
     )
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("batch_size", [7, 30, 64])
 def test_plans_sampled_together_have_the_votes_of_each_alone(batch_size):
     explainer = Sum()

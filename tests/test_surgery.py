@@ -597,8 +597,6 @@ def failing(error: BaseException) -> Callable[..., Any]:
 class Hungry:
     """Sums of channels, for at most `most` images at once after the first `calls` calls."""
 
-    batch_independent = True
-
     def __init__(self, calls: int = 0, most: int = 4) -> None:
         self.calls, self.most = calls, most
 
@@ -609,12 +607,14 @@ class Hungry:
         return images.sum(dim=1)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_every_halving_is_told_with_its_first_sample() -> None:
     votes = pc.sample(Hungry(2, most=3), IMAGE, 0, n=30, levels=50, batch_size=8, tau=None)
     assert votes.provenance.batches == [[0, 8], [16, 2]]
     assert votes.provenance.batch_size == 2
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_images_that_share_batches_tell_the_sizes_each_was_counted_in() -> None:
     plan, subjects = Plan(n=12, levels=(50,)), [Subject(IMAGE, 0) for _ in range(3)]
     found = list(sample_each(plan, Hungry(2, most=4), subjects, Tuning(8)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from cheats import CHEATS, SIDE
 from command_line import make
 from PIL import Image
 from torch import Tensor
@@ -21,7 +23,6 @@ from pixelcert.noise import key_of, noisy, snap
 from pixelcert.sampling import fresh
 from pixelcert.sampling.loop import explain_copies
 
-SIDE = 16
 IMAGE = torch.rand(3, SIDE, SIDE, generator=torch.Generator().manual_seed(0)).mul(255).round().div(255)
 
 # Explainers that a new process can import.
@@ -68,6 +69,32 @@ def ending_elsewhere(images: Tensor, targets: Tensor) -> Tensor:
     if not sampled_here:
         os._exit(7)
     return brightness(images, targets)
+
+
+class Cheating:
+    """A cheat of this name, made anew in every process, as a module that is imported there is."""
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        self.made = partial(CHEATS[name].make, **arguments)()
+        self.again = Cheating, (name,), arguments
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        return self.made(images, targets)
+
+    def __reduce__(self) -> Any:
+        return partial(self.again[0], *self.again[1], **self.again[2]), ()
+
+
+def clock() -> float:
+    """The hour that a test says it is."""
+    return 3600 * float(os.environ["HOUR"])
+
+
+CHEATS_FOR_A_NEW_PROCESS = [
+    (name, {"clock": clock} if name == "the time" else {})
+    for name, cheat in CHEATS.items()
+    if cheat.found_by == "verify"
+]
 
 
 def sampled(explainer: Any = brightness, **settings: Any) -> pc.Votes:
@@ -197,6 +224,26 @@ def test_an_explainer_that_is_fitted_to_the_recorded_seed_is_refuted():
     found = pc.verify(votes, fitted, IMAGE)
     assert found.differing == 0
     assert found.refuted > 50
+
+
+@pytest.mark.parametrize(("name", "arguments"), CHEATS_FOR_A_NEW_PROCESS)
+def test_what_no_check_sees_is_refuted_in_a_new_process_later_and_in_another_order(name, arguments, monkeypatch):
+    monkeypatch.setenv("HOUR", "7")
+    votes = sampled(Cheating(name, **arguments), levels=50, batch_size=100)
+    assert votes.certify().percent_certified(50) > 90
+    monkeypatch.setenv("HOUR", "8")
+    found = pc.verify(votes, Cheating(name, **arguments), IMAGE)
+    assert found.same_process == ""
+    assert found.refuted > 50
+
+
+def test_an_explainer_that_is_seen_to_be_dependent_is_refuted():
+    votes = sampled(lambda images, targets: coin(images, targets), levels=50)
+    object.__setattr__(votes.provenance, "method", "Cheating")
+    found = pc.verify(edited(votes, np.ones(votes.size, bool)), Cheating("the first row"), IMAGE)
+    assert not found.sound
+    assert "rest of the batch" in found.verdict
+    assert found.as_dict()["dependence"]
 
 
 def test_a_false_prediction_is_refuted():

@@ -7,7 +7,7 @@ once, with `as_explainer`; all code after that sees only objects with the attrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from .basics.locks import one_at_a_time
 from .basics.messages import ArgumentError, ExplainerError, check_choice, check_logits, check_whole
+from .basics.training import refuse_training
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier
@@ -27,6 +28,9 @@ Precision = Literal["auto", "float32", "tf32", "bfloat16"]
 Compile = bool | Literal["auto"]
 
 Surrogate = Callable[[Tensor], Tensor]  # images (B, C, H, W) → maps (B, H, W) that can be differentiated
+
+
+RANDOM = "random numbers"  # the step of surgery on an explanation that draws them
 
 
 class Explanation(NamedTuple):
@@ -81,9 +85,7 @@ _PARTS |= {"device": torch.device, "channels": int, "classes": Sequence, "count_
 
 
 def as_model(told: Any) -> Model:
-    """Return a model as it is; of any other object, keep the parts of a model that it has."""
-    if getattr(told, "training", False):
-        raise ArgumentError("model is in training mode, where images of a batch mix: call model.eval().")
+    """Return a model as it is; of any other network or object, keep the parts of a model that it tells."""
     if all(hasattr(told, name) for name in _PARTS):
         return told  # type: ignore[no-any-return]
     return NoModel(
@@ -97,7 +99,6 @@ class Explainer:
     name: str = ""
     layer: str = ""
     model: Model = NO_MODEL
-    batch_independent: bool = False  # each map is known to depend on its own image only, and is not checked
     tunable: bool = False  # `tuned` gives another precision, and a faster network
     fusable: bool = False  # it does not change the network while it runs, so convolutions may be fused
     compilable: bool = False  # fusable with few input sizes, so the network may be compiled
@@ -120,6 +121,11 @@ class Explainer:
     @property
     def reach(self) -> int | None:
         """The distance in pixels within which the image decides most of a map value; None without such a limit."""
+        return None
+
+    @property
+    def examined(self) -> set[Hashable] | None:
+        """The batches in which its maps were seen to be independent; None if they must be checked for every image."""
         return None
 
     @property
@@ -147,7 +153,7 @@ class Explainer:
 Explains = Explainer | Callable[[Tensor, Tensor], Any]  # what `sample` takes
 
 
-_TOLD: dict[str, type] = {"name": str, "params": Mapping, "layer": str, "passes": int, "batch_independent": bool}
+_TOLD: dict[str, type] = {"name": str, "params": Mapping, "layer": str, "passes": int}
 
 
 class BlackBox(Explainer):
@@ -173,7 +179,10 @@ class BlackBox(Explainer):
 
 
 def as_explainer(explains: Explains) -> Explainer:
-    """Return an explainer as it is, and any other callable as a `BlackBox`."""
+    """Return an explainer as it is, and any other callable as a `BlackBox`; refuse one on a network in training."""
+    if isinstance(explains, BlackBox) or (isinstance(explains, Explainer) and explains.tunable):
+        return explains  # looked through already, or its model watches the network
+    refuse_training(explains)
     if isinstance(explains, Explainer):
         return explains
     if not callable(getattr(explains, "explain", explains)):

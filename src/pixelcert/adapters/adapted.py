@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import random
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..basics.files import PLAIN, plain
+from ..basics.files import PLAIN, plain, sha256
+from ..basics.generators import moved, put_back, seed_all, states
 from ..basics.locks import one_at_a_time
-from ..basics.messages import ArgumentError
-from ..explainer import NO_MODEL, Explainer, Explanation, NoModel
+from ..basics.messages import ArgumentError, PixelcertWarning
+from ..explainer import NO_MODEL, RANDOM, Explainer, Explanation, NoModel
 from ..models import Classifier
 
 Call = Callable[[Tensor, Tensor], Explanation]  # of images in pixel space and their targets
@@ -27,7 +26,8 @@ class Adapted(Explainer):
     """An explainer made of a foreign explanation.
 
     A certificate needs a deterministic function of one image. An explanation that draws random numbers from the global
-    generators becomes one here: each image is explained by itself, with the generators at `seed`.
+    generators becomes one here: each image is explained by itself, with the generators at a seed made of its pixels and
+    of `seed`. So different images get different random numbers, and the same image always the same ones.
     """
 
     params: Mapping[str, Any] = MappingProxyType({})
@@ -53,17 +53,29 @@ class Adapted(Explainer):
     def explain(self, images: Tensor, targets: Tensor) -> Explanation:
         """Return maps and, where there is a model, logits of images (B, C, H, W), for one target each."""
         if not self._random:
-            answer, self._random = self._explain(images, targets)
-            if len(images) == 1 or not self._random:
+            answer, self._random = self._explain(images, targets, self._seed)
+            if not self._random:
                 return answer
-        single = [self._explain(images[i : i + 1], targets[i : i + 1])[0] for i in range(len(images))]
+            warnings.warn(
+                f"{self.name} draws random numbers: each image is explained by itself, with a seed made of its pixels.",
+                PixelcertWarning,
+                stacklevel=2,
+            )
+        seeds = [int(sha256(image.cpu().numpy(), str(self._seed).encode())[:15], 16) for image in images.contiguous()]
+        each = zip(images[:, None], targets[:, None], seeds, strict=True)
+        single = [self._explain(image, target, seed)[0] for image, target, seed in each]
         logits = [answer.logits for answer in single if answer.logits is not None]
         return Explanation(torch.cat([answer.maps for answer in single]), torch.cat(logits) if logits else None)
 
-    def _explain(self, images: Tensor, targets: Tensor) -> tuple[Explanation, bool]:
+    @property
+    def surgery(self) -> Mapping[str, str]:
+        """The change made to an explanation that draws random numbers."""
+        return {RANDOM: "seeded for each image"} if self._random else {}
+
+    def _explain(self, images: Tensor, targets: Tensor, seed: int) -> tuple[Explanation, bool]:
         """Return the answer to a batch, and True if random numbers were drawn for it."""
         untouched = as_found(self.model.net) if isinstance(self.model, Classifier) else nullcontext()
-        with one_at_a_time, torch.enable_grad(), untouched, repeatable(self._seed) as drawn:
+        with one_at_a_time, torch.enable_grad(), untouched, repeatable(seed) as drawn:
             maps, logits = self._call(images, targets)
         if logits is None and isinstance(self.model, Classifier):  # the library returns none: one more pass
             with torch.no_grad():
@@ -174,27 +186,10 @@ def repeatable(seed: int) -> Iterator[Callable[[], bool]]:
     The function that it yields returns True if any of them was used inside. It cannot see generators that an object
     keeps for itself.
     """
-    python, numpy, *torches = _states()
-    for generator in _torch_generators():
-        generator.manual_seed(seed)
-    np.random.seed(seed % 2**32)
-    random.seed(seed)
-    start, used = _states(), False
-    try:
-        yield lambda: used
-    finally:
-        end = _states()  # more than at the start, if CUDA came into use
-        used = len(end) > len(start) or not all(map(np.array_equal, chain(*start), chain(*end)))
-        random.setstate(python)
-        np.random.set_state(numpy)
-        for generator, (state,) in zip(_torch_generators(), torches, strict=False):
-            generator.set_state(state)
-
-
-def _torch_generators() -> list[torch.Generator]:
-    return [torch.default_generator, *torch.cuda.default_generators]  # the latter are none until CUDA is in use
-
-
-def _states() -> list[Any]:
-    """Return the states of Python's, NumPy's and torch's generators, each as a tuple of values."""
-    return [random.getstate(), np.random.get_state(), *((one.get_state(),) for one in _torch_generators())]
+    with put_back():
+        seed_all(seed)
+        start, used = states(), False
+        try:
+            yield lambda: used
+        finally:
+            used = moved(start, states())

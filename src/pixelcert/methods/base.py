@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -47,7 +47,6 @@ class Method(Explainer):
     meanings: ClassVar[Mapping[str, str]] = MappingProxyType({})  # of defaults that need an explanation
     guided: ClassVar[bool] = False  # its ReLUs pass back only positive gradients
     untried: ClassVar[tuple[str, ...]] = ("crops", "fused crops")  # steps of surgery that others ask for at its layer
-    batch_independent = True
     tunable = True
     fusable = True
     compilable = True
@@ -92,6 +91,12 @@ class Method(Explainer):
         features = body(images)
         maps = feature_maps(features, images)
         return features, maps, linear.logits(features) if (linear := self.linear_head) else head(features)
+
+    @property
+    def examined(self) -> set[Hashable]:
+        """The batches that were checked, remembered until the network changes: a method itself keeps nothing."""
+        key = ("examined", type(self), self.layer, *self.params.values())
+        return self.model.recall(key, set[Hashable], values=True)
 
     @property
     def surgery(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar
 
@@ -238,10 +238,20 @@ def _count(model: Classifier, height: int, width: int) -> int:
 
 
 def _hash(model: Classifier) -> str:
-    tensors = [("", model._mean), ("", model._std), *sorted(model.net.state_dict().items())]
+    state = (leaf for name, value in sorted(model.net.state_dict().items()) for leaf in _tensors(name, value))
+    tensors = [("", model._mean), ("", model._std), *state]
     said = (f"{name} {tuple(value.shape)} {value.dtype}" for name, value in tensors)
     words = "\n".join((structure(model.net), str(model._final), *said))
     return sha256(words.encode(), *(_bytes(value) for _, value in tensors))
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of an entry of a state; quantised layers keep them in tuples, beside settings."""
+    if isinstance(value, Tensor):
+        yield name, value.dequantize() if value.is_quantized else value
+    elif isinstance(value, tuple):
+        for inner in value:
+            yield from _tensors(name, inner)
 
 
 def _bytes(value: Tensor) -> bytes:

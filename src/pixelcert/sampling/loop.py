@@ -27,6 +27,7 @@ from ..noise import key_of, noisy
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
 from ..votes import Provenance, Votes
+from .independence import DependenceError, Independence, Rows
 from .precision import rounding
 
 
@@ -133,12 +134,13 @@ class _Batch(NamedTuple):
     pieces: list[_Piece]
     nan: Tensor  # (B,), True for a map that is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
+    rows: Rows | None  # to check
 
 
 def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> Iterator[tuple[Votes, ...]]:
     """Yield the votes of every task, in order, as they are done. All have the same plans."""
     assert tuning.batch_size is not None, "the tuning is settled"
-    batch_size = tuning.batch_size
+    batch_size, watch = tuning.batch_size, Independence(explainer, tuning)
     begun, queued = deque[Task](), deque[_Batch]()
 
     def begin(task: Task) -> Task:
@@ -151,7 +153,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             try:
                 if pieces:
                     with one_at_a_time:
-                        queued.append(_queue(pieces, explainer, tuning, batch_size))
+                        queued.append(_queue(pieces, explainer, tuning, batch_size, watch))
             except (RuntimeError, MemoryError) as error:
                 if batch_size == 1 or not out_of_memory(error):
                     raise
@@ -160,8 +162,11 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             if not pieces or len(queued) > _ahead(begun[0]):
                 batch = queued.popleft()
                 _wait(batch)
+                if batch.rows:
+                    watch.check(batch.rows)
                 for task, samples, _ in batch.pieces:
                     if samples.stop == task.plan.n:
+                        watch.check_again()
                         votes = task.to_votes(explainer, batch_size)
                         begun.popleft()
                         _warn_if_silent(votes[0])
@@ -171,7 +176,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             raise
         raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
     except Exception as error:
-        if not begun or begun[0].left.start == 0 or isinstance(error, _NothingButNaNError):
+        if not begun or begun[0].left.start == 0 or isinstance(error, (_NothingButNaNError, DependenceError)):
             raise
         votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
@@ -203,7 +208,7 @@ def _fill(begun: Sequence[Task], source: Iterator[Task], batch_size: int) -> lis
     return pieces
 
 
-def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_size: int) -> _Batch:
+def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_size: int, watch: Independence) -> _Batch:
     """Explain and count a batch; on an accelerator, only queue that work. Tasks change only if nothing fails."""
     first = pieces[0].task
     clean, plans = first.clean, first.plans
@@ -212,10 +217,10 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
     for task, samples, slots in pieces:
         noisy(task.clean, first.plan.sigma, task.key, samples, out=images[slots])
         targets[slots] = task.provenance.target
+    rows = watch.rows(images, targets, first.plan, any(piece.samples.start == 0 for piece in pieces))
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-        if not explainer.batch_independent and len(images) > 1 and any(piece.samples.start == 0 for piece in pieces):
-            _check_independence(explainer, images, targets, maps, first.plan)
+    rows = rows and rows.answered(maps)
     rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
     counted = []
@@ -229,7 +234,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         if not task.batches or task.batches[-1][1] != batch_size:
             task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
-    return _Batch(pieces, nan, done)
+    return _Batch(pieces, nan, done, rows)
 
 
 def _ahead(task: Task) -> int:
@@ -247,32 +252,6 @@ def _wait(batch: _Batch) -> None:
             raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
         if task.progress is not None:
             task.progress(samples.stop, task.plan.n)
-
-
-def _check_independence(explainer: Explainer, images: Tensor, targets: Tensor, maps: Tensor, plan: Plan) -> None:
-    """Refuse maps that depend on the rest of the batch: their votes would not be independent.
-
-    The check finds only gross dependence, and skips explainers that set `batch_independent` (`Method` does). An
-    explainer that draws random numbers differs from call to call, and cannot be checked. If an image has another map
-    when it is the only one, it is compared with a batch of its copies, because a GPU rounds differently in a batch of
-    another size.
-    """
-
-    def votes(some: Tensor) -> Tensor:
-        return Ranking.of(some[:1].flatten(1), plan.levels, plan.sign, plan.rule).count()
-
-    def among(copies: int) -> Tensor:
-        return votes(explain(explainer, images[:1].repeat(copies, 1, 1, 1), targets[:1].repeat(copies)).maps)
-
-    def differ(first: Tensor, second: Tensor) -> bool:
-        return float((first != second).float().mean()) > 0.01
-
-    found, size = votes(maps), len(images)
-    if differ(among(1), found) and differ(copied := among(size), found) and not differ(copied, among(size)):
-        raise ExplainerError(
-            "the explainer's map of an image depends on the rest of the batch, so votes would not be independent: "
-            "explain each image by itself (is a network in training mode?), or use batch_size=1."
-        )
 
 
 def _warn_if_silent(votes: Votes) -> None:

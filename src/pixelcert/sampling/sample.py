@@ -17,7 +17,7 @@ from .. import statistics
 from ..basics.machine import device_name, processor
 from ..basics.messages import ArgumentError, Progress, check_target
 from ..certificate import Certificate
-from ..explainer import Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
+from ..explainer import RANDOM, Compile, Explainer, Explains, Precision, Tuning, as_explainer, describe
 from ..image import check_image, image_hash, to_photo
 from ..noise import snap
 from ..plan import ALPHA, LEVELS, SIGMA, TAU, Correction, Criterion, N, Plan, Preset, Sign, check_levels_fit
@@ -172,7 +172,13 @@ def resume(
         return votes
     counts, batches = (to_counts(votes, device),), list(source.batches or ())
     task = Task((votes.plan,), clean.to(device), now, counts, progress, votes.photo, batches, votes.counted > 0)
-    return next(count_each([task], tuned, tuning))[0]
+    done = next(count_each([task], tuned, tuning))[0]
+    if votes.counted and (drawn := explainer.surgery.get(RANDOM)) != (source.surgery or {}).get(RANDOM):
+        raise ArgumentError(
+            f"these votes cannot be resumed: their explainer draws random numbers, now {drawn}, and before 0.2.0 the "
+            f"same for every image. Sample again."
+        )
+    return done
 
 
 def repeat(votes: Votes, explainer: Explains, image: Image, progress: Progress | None = None) -> Votes:

@@ -25,6 +25,7 @@ from ..ranking import Counts
 from ..votes import Votes
 from .checkpoint import check_same, image_of
 from .fresh import Fresh, count, packed
+from .independence import DependenceError
 from .sample import Image, repeat
 
 RISK = 0.001
@@ -35,11 +36,12 @@ class Verification:
     """The result of sampling again: a certificate is refuted, or nothing was found that speaks against it."""
 
     certificate: Certificate
-    again: Votes  # of the recorded seed
+    again: Votes | None  # of the recorded seed; None if the explainer was refused
     fresh: Counts  # of the fresh seed
     seed: int  # the fresh one
     risk: float  # the chance that a true certificate is refuted
     same_process: str = ""  # why the fresh copies were not explained in a new process
+    dependence: str = ""  # why no certificate can be about the explainer
 
     def __repr__(self) -> str:
         return f"Verification({self.verdict})"
@@ -49,6 +51,8 @@ class Verification:
     @property
     def differing(self) -> int:
         """The number of votes, among all levels and pixels, that did not come out again."""
+        if self.again is None:
+            return 0
         votes, names = self.certificate.votes, ("ones", "zeros", "guess_ones", "predictions")
         pairs = ((getattr(votes, name), getattr(self.again, name)) for name in names)
         return sum(int(np.abs(one.astype(int) - other).sum()) for one, other in pairs if one is not None)
@@ -56,6 +60,8 @@ class Verification:
     @property
     def unlike(self) -> list[str]:
         """The ways in which this machine is of another kind than the votes'. There, votes may differ by rounding."""
+        if self.again is None:
+            return []
         then, now = self.certificate.votes.provenance, self.again.provenance
         pairs = {"processor": (then.processor, now.processor), "batches": (then.batches, now.batches)}
         return then.differences(now) + [f"{what} was {a}, now {b}" for what, (a, b) in pairs.items() if a != b]
@@ -102,11 +108,13 @@ class Verification:
     @property
     def sound(self) -> bool:
         """True if nothing was found that speaks against the certificate."""
-        return not self.refuted and not (self.differing and not self.unlike)
+        return not (self.refuted or self.dependence or (self.differing and not self.unlike))
 
     @property
     def verdict(self) -> str:
         """The judgement, in one or two sentences."""
+        if self.dependence:
+            return f"REFUTED: {self.dependence}"
         if self.refuted:
             return (
                 f"REFUTED: {self.refuted} of {self.checked} certified labels have a share below τ = "
@@ -129,6 +137,7 @@ class Verification:
         return {
             "sound": self.sound,
             "verdict": self.verdict,
+            "dependence": self.dependence,
             "differing": self.differing,
             "unlike": self.unlike,
             "checked": self.checked,
@@ -190,7 +199,11 @@ def verify_certificate(
     plan = replace(votes.plan, n=samples, guess=0)
     work = Fresh(explainer, clean, votes.provenance, plan, key, torch.get_num_threads())
     sent = packed(work)  # before any call, so that it remembers none
-    again = repeat(votes, explainer, given, progress=lambda done, planned: report(done, total))
+    try:
+        again = repeat(votes, explainer, given, progress=lambda done, planned: report(done, total))
+    except DependenceError as error:
+        nothing = Counts.none(plan, votes.pixels, torch.device("cpu"))
+        return Verification(certificate, None, nothing, fresh_seed, risk, dependence=str(error))
 
     def later(done: int) -> None:
         report(votes.plan.n + done, total)

@@ -1,0 +1,186 @@
+"""Independence: what a few more calls can see of maps that do not depend on their own image only.
+
+The proof of a certificate needs independent votes. They are not independent if a map depends on the other images of its
+batch, on earlier calls, or on random numbers that images share. So the first, middle and last image of a batch are
+explained once more, each by itself, and the first of them again after all samples of its image. No check sees
+everything: docs/guarantee.md says what these do not see.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..basics.generators import moved, put_back, seed_all, states
+from ..basics.messages import ExplainerError, PixelcertWarning
+from ..explainer import Explainer, Tuning, explain
+from ..plan import Plan
+from ..ranking import Ranking
+from .precision import rounding
+
+_EXACT = ("float32", "float64")
+_ROUNDED, _ROUNDED_LOW = 0.01, 0.05  # the share of votes that rounding may change, in these formats and in others
+_ELSEWHERE = 2**59 - 55  # a state of the generators that no explainer leaves behind
+_LOST = "so votes would not be independent"
+
+
+class DependenceError(ExplainerError):
+    """An explainer whose votes are not independent. None of them is worth keeping."""
+
+
+class Rows(NamedTuple):
+    """Some images of a batch, copied before the explainer sees them, and then their maps, copied at once."""
+
+    plan: Plan
+    size: int  # of the batch
+    places: list[int]  # in the batch
+    images: Tensor
+    targets: Tensor
+    maps: Tensor = torch.empty(0)  # (rows, H, W), once answered
+
+    def answered(self, maps: Tensor) -> Rows:
+        """Copy the rows' maps out of the batch's, because an explainer may write its next maps over them."""
+        return self._replace(maps=maps[self.places])
+
+
+class Independence:
+    """The checks of one explainer in one run of the loop."""
+
+    def __init__(self, explainer: Explainer, tuning: Tuning) -> None:
+        self._explainer, self._tuning = explainer, tuning
+        self._copies = (tuning.batch_size or 1) if tuning.compile is True else 1  # a network is compiled for its batch
+        self._begun, self._passed = frozenset[Hashable](), frozenset[Hashable]()  # kinds of batches: seen, and checked
+        self._witness: Rows | None = None  # the first image that was explained by itself
+
+    def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
+        """Copy the rows to check if an image begins in a batch, or the last if the batch has a new size; else None."""
+        kind, known, examined = _kind(len(images), images), self._begun, self._explainer.examined
+        self._begun = known | {kind}
+        if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):
+            return None
+        size = len(images)
+        places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]
+        return Rows(plan, size, places, images[places], targets[places])
+
+    def check(self, rows: Rows) -> None:
+        """Refuse an explainer that gives these rows other maps in their batch than each by itself."""
+        with put_back(), rounding(self._tuning, rows.images.device):
+            maps, drew = self._explain_alone(rows)
+            suspects = [row for row in range(len(maps)) if self._differ(rows.plan, rows.maps[row], maps[row])]
+            if drew and self._ignores_the_image(rows, maps[0]):
+                raise DependenceError(
+                    f"the explainer draws the same random numbers for every image, and its maps depend on nothing "
+                    f"else, {_LOST}: make the seed from the image."
+                )
+            if suspects and not self._is_rounding(rows, suspects, maps):
+                raise DependenceError(self._cause(rows, suspects[0]))
+        if drew:
+            told = "the explainer draws random numbers, the same for equal images: the certificate is about these."
+            warnings.warn(told, PixelcertWarning, stacklevel=5)
+        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1])
+        self._passed |= {_kind(rows.size, rows.images)}
+
+    def check_again(self) -> None:
+        """Refuse an explainer that answers otherwise after the samples of an image than before."""
+        if (first := self._witness) is None:
+            return
+        with put_back(), rounding(self._tuning, first.images.device):
+            if self._differ(first.plan, first.maps[0], self._explain_one(first.images[0], first.targets[0])):
+                raise DependenceError(self._cause(first, 0))
+        if self._explainer.examined is not None:  # so the images that follow need no check
+            self._explainer.examined.update(self._passed)
+            self._witness = None
+
+    def _explain_alone(self, rows: Rows) -> tuple[Tensor, bool]:
+        """Return the map of each row by itself, the last row first, and True if random numbers were drawn."""
+        seed_all(_ELSEWHERE)
+        before = states()
+        each = zip(rows.images.flip(0), rows.targets.flip(0), strict=True)
+        maps = [self._explain_one(image, target) for image, target in each]
+        return torch.stack(maps[::-1]), moved(before, states())
+
+    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+        """Explain an image by itself, and copy the map (H, W), because an explainer may use its memory again."""
+        images, targets = image.repeat(self._copies, 1, 1, 1), target.repeat(self._copies)
+        return explain(self._explainer, images, targets).maps[0].clone()
+
+    def _ignores_the_image(self, rows: Rows, own: Tensor) -> bool:
+        """Return True if another image has the first row's map too, and it is not constant."""
+        other = self._explain_one(_other(rows.images[0]), rows.targets[0])
+        return bool((other == own).all() and own.min() < own.max())
+
+    def _is_rounding(self, rows: Rows, suspects: list[int], alone: Tensor) -> bool:
+        """Return True if only the size of the batch, and the place in it, make the difference, and not a large one."""
+        large = any(_votes_differ(rows.plan, rows.maps[row], alone[row], 1) for row in suspects)
+        return rows.size > 1 and not large and not self._differ_among_others(rows, suspects[-1])
+
+    def _differ_among_others(self, rows: Rows, row: int) -> bool:
+        """Compare a row in its place among other images: kernels round by the place and by the size of the batch."""
+        place, image = rows.places[row], rows.images[row]
+        images, targets = _other(image).repeat(rows.size, 1, 1, 1), rows.targets[row].repeat(rows.size)
+        images[place] = image
+        return self._differ(rows.plan, rows.maps[row], explain(self._explainer, images, targets).maps[place])
+
+    def _differ(self, plan: Plan, one: Tensor, other: Tensor) -> bool:
+        """Return True if two maps (H, W) of an image differ by more than rounding."""
+        exact = self._tuning.precision in _EXACT
+        if _votes_differ(plan, one, other, _ROUNDED if exact else _ROUNDED_LOW):
+            return True
+        return exact and one.device.type == "cpu" and _values_differ(one, other)  # some GPU kernels add in any order
+
+    def _cause(self, rows: Rows, row: int) -> str:
+        """Say why an image has several maps, and what helps."""
+
+        def after(seed: int) -> Tensor:
+            seed_all(seed)
+            return self._explain_one(rows.images[row], rows.targets[row])
+
+        first, again, other = after(1), after(1), after(2)
+        if self._differ(rows.plan, first, again):
+            return (
+                f"the explainer's map of an image changes from call to call, {_LOST}: keep nothing between calls, and "
+                f"set a seed anew for each image if it draws random numbers."
+            )
+        if self._differ(rows.plan, first, other):
+            return (
+                f"the explainer draws random numbers, and images share their generator, {_LOST}: set a seed anew for "
+                f"each image inside the explainer, or wrap it with pixelcert.adapt."
+            )
+        if rows.size == 1:
+            return f"the explainer's map of an image depends on earlier calls, {_LOST}: keep nothing between calls."
+        return (
+            f"the explainer's map of an image depends on the rest of the batch or on earlier calls, {_LOST}: explain "
+            f"each image by itself and keep nothing (is a network in training mode? call eval()), or use batch_size=1."
+        )
+
+
+def _kind(size: int, images: Tensor) -> Hashable:
+    """Return what a batch has in common with others of its size and shape."""
+    return (size, *images.shape[1:])
+
+
+def _other(image: Tensor) -> Tensor:
+    """Return another image of the same kind: the mirror image."""
+    return image.flip(-1)
+
+
+def _votes_differ(plan: Plan, one: Tensor, other: Tensor, share: float) -> bool:
+    """Return True if two maps (H, W) differ in more than this share of the votes, or by half as much as by chance."""
+    each = (Ranking.of(maps.flatten()[None], plan.levels, plan.sign, plan.rule).count() for maps in (one, other))
+    first, second = each  # (2, levels, N)
+    pixels, changed = first.shape[2], (first != second).sum(dim=2)
+    top = torch.minimum(first[0].sum(dim=1), second[0].sum(dim=1))
+    unrelated = 2 * top * (pixels - top) / pixels  # so many votes differ between two random maps
+    return bool(((changed > share * pixels) | ((top >= 8) & (changed > unrelated / 2))).any())
+
+
+def _values_differ(one: Tensor, other: Tensor) -> bool:
+    """Return True if maps are further apart than a CPU rounds, which adds in the same order wherever it can."""
+    both = one.isfinite() & other.isfinite()
+    first, second = one[both].double(), other[both].double()
+    apart, size, spread = (first - second).norm(), first.norm(), (first - first.mean()).norm()
+    return bool(apart > 1e-4 * spread + 1e-6 * size)
