@@ -280,8 +280,8 @@ FAULTS = (
     Fault(
         "sampling",
         "votes that do not come out again are no matter",
-        "return not self.refuted and not (self.differing and not self.unlike)",
-        "return not self.refuted",
+        "return not (self.refuted or self.dependence or (self.differing and not self.unlike))",
+        "return not (self.refuted or self.dependence)",
         "tests/test_verify.py::test_true_labels_with_edited_votes_do_not_come_out_again",
     ),
     Fault(

@@ -593,7 +593,6 @@ IMAGE = torch.ones(1, 4, 4)
     (lambda: pc.deletion_curve(brightness, IMAGE, -1, MASKS), "target=-1"),
     (lambda: pc.deletion_curve(brightness, IMAGE, 0, MASKS, fill=2), "fill=2"),
     (lambda: pc.deletion_curve(brightness, IMAGE, 0, MASKS, fill=NAN), "fill=nan"),
-    (lambda: pc.deletion_curve(nn.Flatten(), IMAGE, 0, MASKS), r"model is in training mode.*model\.eval\(\)"),
     (lambda: pc.agg_att_bins([]), r"scores has shape \(0,\)"),
     (lambda: pc.agg_att_bins([1], edges=(0, 50)), r"edges=\(0, 50\).*end at 100"),
     (lambda: pc.agg_att_bins([1], edges=(0, 50, 50, 100)), "edges="),
@@ -630,3 +629,11 @@ def test_the_image_has_the_channels_that_the_model_takes():
 def test_pixels_outside_zero_to_one_are_refused():
     with pytest.raises(pc.ImageError, match="values from 0 to 255"):
         pc.deletion_curve(brightness, torch.arange(256.0).reshape(1, 16, 16), 0, np.ones((1, 16, 16), dtype=bool))
+
+
+def test_deletion_with_a_network_in_training_mode_is_refused():
+    net = nn.Sequential(nn.Flatten(), nn.Dropout())
+    with pytest.raises(pc.ModelError, match=r"training mode.*eval\(\)"):
+        pc.deletion_curve(net, IMAGE, 0, MASKS)
+    with pytest.raises(pc.ModelError, match=r"training mode.*eval\(\)"):
+        pc.deletion_curve(lambda images: net(images), IMAGE, 0, MASKS)

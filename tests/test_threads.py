@@ -167,6 +167,7 @@ def sample_adapters(explainers: dict[str, Any], names: Sequence[str]) -> dict[st
     return {name: votes_of(explainers[name], IMAGE[:, :16, :16]) for name in names}
 
 
+@pytest.mark.filterwarnings("ignore:.*draws random numbers")
 @pytest.mark.parametrize("shared", [True, False], ids=["one model", "a model each"])
 def test_four_threads_give_the_votes_of_one_with_adapters(shared: bool) -> None:
     make = lambda: pc.Classifier(small_net(), HALF, HALF, final="2", size=16)  # noqa: E731
@@ -185,6 +186,7 @@ def test_four_threads_give_the_votes_of_one_with_adapters(shared: bool) -> None:
         assert [len(module._forward_hooks) for module in models[0].net.modules()] == hooks
 
 
+@pytest.mark.filterwarnings("ignore:.*draws random numbers")
 def test_functions_that_draw_random_numbers_do_not_disturb_each_other() -> None:
     images, targets = IMAGE[None, :, :8, :8], torch.tensor([0])
     expected = pc.adapt(chance)(images, targets)

@@ -229,7 +229,7 @@ def test_an_explainer_that_is_fitted_to_the_recorded_seed_is_refuted():
 @pytest.mark.parametrize(("name", "arguments"), CHEATS_FOR_A_NEW_PROCESS)
 def test_what_no_check_sees_is_refuted_in_a_new_process_later_and_in_another_order(name, arguments, monkeypatch):
     monkeypatch.setenv("HOUR", "7")
-    votes = sampled(Cheating(name, **arguments), levels=50, batch_size=100)
+    votes = sampled(Cheating(name, **arguments), n=1000, levels=50, batch_size=100)
     assert votes.certify().percent_certified(50) > 90
     monkeypatch.setenv("HOUR", "8")
     found = pc.verify(votes, Cheating(name, **arguments), IMAGE)

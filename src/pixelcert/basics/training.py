@@ -20,23 +20,22 @@ _ATOMS = (type(None), str, bytes, int, float, Tensor)
 _PASSED_BY = (*_ATOMS, type, ModuleType, CodeType, FrameType, TracebackType)  # from a module one reaches everything
 
 
-def refuse_training(explainer: object) -> None:
-    """Refuse an explainer that holds a network in training mode, where images of a batch mix and dropout draws."""
-    for net in networks(explainer):
+def refuse_training(holder: object) -> None:
+    """Refuse a network in training mode, where images of a batch mix and dropout draws, wherever it is held."""
+    for net in networks(holder):
         if any(module.training and _tells_modes_apart(module) for module in net.modules()):
             raise ModelError(
-                f"{type(net).__name__}, which the explainer uses, is in training mode, where images of a batch mix: "
-                f"call eval() on it."
+                f"{type(net).__name__} is in training mode, where images of a batch mix: call eval() on it."
             )
 
 
-def networks(explainer: Any) -> Iterator[nn.Module]:
-    """Yield the networks in an explainer's attributes, closures, defaults and globals, nearest first.
+def networks(holder: Any) -> Iterator[nn.Module]:
+    """Yield the networks that something is, or holds in attributes, closures, defaults and globals, nearest first.
 
     It asks the garbage collector for what a thing refers to, so no property, no `__getattr__` and no lazy container of
     somebody else runs.
     """
-    seen, near = set[int](), list[Any]([explainer])
+    seen, near = set[int](), list[Any]([holder])
     for _ in range(_STEPS + 1):
         further: list[Any] = []
         while near and len(seen) < _MOST:

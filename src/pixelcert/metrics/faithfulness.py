@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError, check_logits, check_share, check_target
+from ..basics.training import refuse_training
 from ..explainer import as_model
 from ..image import check_image
 
@@ -60,6 +61,7 @@ def deletion_curve(
     >>> curve.deleted.tolist(), curve.confidence.round(2).tolist()
     ([0.0, 50.0, 100.0], [0.98, 0.88, 0.5])
     """
+    refuse_training(model)
     known = as_model(model)
     pixels = check_image(image, known.channels).float()
     masks, (height, width) = np.asarray(masks), pixels.shape[1:]
