@@ -350,15 +350,15 @@ FAULTS = (
     Fault(
         "sampling",
         "a large difference by the place in a batch is taken for rounding",
-        "return rows.size > 1 and not large and",
-        "return rows.size > 1 and",
+        "if any(_votes_differ(rows.plan, rows.maps[suspect], alone[suspect], 1) for suspect in suspects):",
+        "if False:",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[the-place-in-the-batch-100]",
     ),
     Fault(
         "sampling",
         "a small dependence on the batch is taken for rounding",
-        " and not self._differ_among_others(rows, suspects[-1])",
-        "",
+        "return not self._differ(rows.plan, rows.maps[row], among_others)",
+        "return True",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[two-lines-of-the-whole-batch-100]",
     ),
     Fault(

@@ -200,17 +200,17 @@ def without_training_mode(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("pixelcert.explainer.refuse_training", lambda explainer: None)
 
 
+def without_others(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Independence, "_explain_among_others", lambda self, rows, row: rows.maps[row])
+
+
 SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets through
     "first row": (without_row(0), "one row, but for the middle and last", 100),
     "middle row": (without_row(1), "one row, but for the first and last", 100),
     "last row": (without_row(2), "one row, but for the first and middle", 100),
     "rows in their batch": (answer("_differ", False, Independence), "the first row", 100),
     "more than rounding": (answer("_is_rounding", True, Independence), "the whole batch", 100),
-    "in its place among others": (
-        answer("_differ_among_others", False, Independence),
-        "two lines of the whole batch",
-        100,
-    ),
+    "in its place among others": (without_others, "two lines of the whole batch", 100),
     "much, whatever the others are": (answer("_votes_differ", False), "the place in the batch", 100),
     "again after the samples": (answer("check_again", None, Independence), "changed after 4 calls", 7),
     "ranked before anything is asked": (asking_before_ranking, "one buffer for all answers", 100),
@@ -308,6 +308,30 @@ def test_values_differ_by_rounding_up_to_one_in_ten_thousand(offset):
     assert not independence._values_differ(one, one + wave * 1e-5)
     assert independence._values_differ(one, one + wave * 1e-3)
     assert not independence._values_differ(torch.full((2, 2), 0.3), torch.full((2, 2), 0.3) * (1 + 1e-7))
+
+
+class Turning(pc.Explainer):
+    """A method in bfloat16 whose logit, near zero, has another sign in another batch: as rounding may turn it."""
+
+    name, tunable = "turning", True
+
+    def __init__(self, sign: Callable[[Tensor], Tensor | float]) -> None:
+        self.sign = sign
+
+    def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+        return Explanation(self.sign(images) * images.mean(dim=1))
+
+
+@pytest.mark.parametrize("size", [2, 7, 100])
+def test_rounding_in_a_low_precision_may_turn_a_map_around_but_other_images_may_not(size):
+    settings: dict[str, Any] = {"batch_size": size, "precision": "bfloat16"}
+    by_size = Turning(lambda images: 1.0 if len(images) > 1 else -1.0)
+    assert pc.sample(by_size, IMAGE, 0, **settings).complete
+    by_others = Turning(lambda images: images.sum(dim=0).mean().sub(images.mean()).mul(1e6).round() % 2 * 2 - 1)
+    with pytest.raises(DependenceError):
+        pc.sample(by_others, IMAGE, 0, **settings)
+    with pytest.raises(DependenceError):  # in float32 nothing turns a map around by rounding
+        pc.sample(by_size, IMAGE, 0, batch_size=size, precision="float32")
 
 
 def test_an_explainer_may_write_all_its_maps_to_the_same_memory():

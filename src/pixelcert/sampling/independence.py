@@ -114,16 +114,26 @@ class Independence:
         return bool((other == own).all() and own.min() < own.max())
 
     def _is_rounding(self, rows: Rows, suspects: list[int], alone: Tensor) -> bool:
-        """Return True if only the size of the batch, and the place in it, make the difference, and not a large one."""
-        large = any(_votes_differ(rows.plan, rows.maps[row], alone[row], 1) for row in suspects)
-        return rows.size > 1 and not large and not self._differ_among_others(rows, suspects[-1])
+        """Return True if only the size of the batch, and the place in it, make the difference.
 
-    def _differ_among_others(self, rows: Rows, row: int) -> bool:
-        """Compare a row in its place among other images: kernels round by the place and by the size of the batch."""
+        A large difference is no rounding, except in a low precision, where the network of a method may turn a whole map
+        around: there the map must be the same to the last bit when the other images change.
+        """
+        if rows.size == 1:
+            return False
+        row = suspects[-1]
+        among_others = self._explain_among_others(rows, row)
+        if any(_votes_differ(rows.plan, rows.maps[suspect], alone[suspect], 1) for suspect in suspects):
+            low = self._explainer.tunable and self._tuning.precision not in _EXACT
+            return low and torch.equal(rows.maps[row].nan_to_num(), among_others.nan_to_num())
+        return not self._differ(rows.plan, rows.maps[row], among_others)
+
+    def _explain_among_others(self, rows: Rows, row: int) -> Tensor:
+        """Explain a row in its place among other images: kernels round by the place and by the size of the batch."""
         place, image = rows.places[row], rows.images[row]
         images, targets = _other(image).repeat(rows.size, 1, 1, 1), rows.targets[row].repeat(rows.size)
         images[place] = image
-        return self._differ(rows.plan, rows.maps[row], explain(self._explainer, images, targets).maps[place])
+        return explain(self._explainer, images, targets).maps[place]
 
     def _differ(self, plan: Plan, one: Tensor, other: Tensor) -> bool:
         """Return True if two maps (H, W) of an image differ by more than rounding."""
