@@ -292,7 +292,7 @@ CHEATS = {
     "changed after 5 calls": Cheat(partial(changed_after, 5), (1, 7), _CALLS),
     "changed after 90 calls": Cheat(partial(changed_after, 90), (1,), _CALLS),
     "one buffer for all answers": Cheat(one_buffer_for_all_answers, (7, 100)),
-    "remembered by address": Cheat(remembered_by_address, (7,), _CALLS),
+    "remembered by address": Cheat(remembered_by_address, (7,), f"{_CALLS}|images share"),  # memory decides which
     "answers of a thread": Cheat(answers_of_a_thread, (1, 7, 100), _CALLS),
     "random, torch": Cheat(random_numbers_of_torch, (1, 7, 100), _DRAWN),
     "random, for each image": Cheat(random_numbers_for_each_image, (1, 7, 100), _DRAWN),
