@@ -238,6 +238,20 @@ def test_the_promise_says_for_what_it_holds(correction, words):
     assert ("99.9 %" in promise) == (correction != "none")
 
 
+@pytest.mark.parametrize(("correction", "words"), [
+    ("holm", 'All 2 levels together hold a false label with a chance of up to 0.2 %; the correction "joint" promises'),
+    ("bonferroni", "up to 0.2 %"), ("joint", ""), ("none", ""),
+])  # fmt: skip
+def test_the_cost_of_reading_several_levels_is_said_with_the_remedy(correction, words):
+    counts = np.full((2, 1, 40), 100, dtype=np.int32)
+    plan = pc.Plan(n=100, levels=(50, 25), seed=0)
+    votes = pc.Votes(plan, SOURCE, 3, 100, counts, 100 - counts)
+    assert words in (together := votes.certify(correction=correction).together)
+    assert bool(together) == bool(words)
+    assert votes.certify(correction=correction, levels=25).together == ""
+    assert "up to 100 %" in votes.certify(0.6, 0.9).together
+
+
 def test_the_promise_says_in_which_space_the_radius_holds():
     counts = np.full((1, 2, 3), 100, dtype=np.int32)
     certificate = pc.Votes(pc.Plan(n=100, levels=(50,), seed=0), SOURCE, 5, 100, counts, 100 - counts).certify()

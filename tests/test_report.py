@@ -204,7 +204,8 @@ def test_test_has_each_radius_and_says_what_an_unreachable_tau_needs(make_votes)
     assert by_tau[0.9] == {"tau": 0.9, "fewest": 169}
     votes_of = np.maximum(votes.ones[0], votes.zeros[0])
     assert (np.array(test["radii"])[votes_of] == votes.radius_map(50)).all()
-    assert test["promise"].replace("{R}", "0.1008") == votes.certify().promise
+    certificate = votes.certify()
+    assert test["promise"].replace("{R}", "0.1008") == f"{certificate.promise} {certificate.together}"
 
 
 def test_prediction_takes_its_share_of_alpha_in_the_page_too(make_votes):
@@ -285,7 +286,8 @@ def test_photograph_is_kept_once_and_counts_are_found(make_votes, tmp_path):
     assert len({entry["photo"] for entry in entries}) == 1
     header, planes = unpack(base64.b64decode(page.texts[entries[1]["counts"]]))
     assert (planes[0][1] == votes[1].ones[0]).all()  # levels ascend in the page
-    assert header["facts"]["Noise"] == "σ = 0.15, n = 100 samples, seed 0"
+    assert header["facts"]["Noise"] == "σ = 0.15, n = 100 samples"
+    assert header["facts"]["Seed"].startswith("0. A seed that was known beforehand proves nothing")
 
 
 def test_hostile_names_are_only_text(make_votes, tmp_path):

@@ -108,6 +108,11 @@ class Certificate:
         """The guarantee, in one sentence."""
         return promise_in_words(self.votes, self.criterion, statistics.rounded_down(self.radius))
 
+    @property
+    def together(self) -> str:
+        """The cost of reading several levels at once, in one sentence; "" where it is part of the promise."""
+        return together_in_words(self.criterion, len(self.levels))
+
     def smoothed(self, level: float) -> NDArray[np.float64]:
         """Return SS, the smoothed sparsified map: each pixel's share of samples in the top K %, (H, W)."""
         return self.votes.smoothed(level)
@@ -225,6 +230,17 @@ def promise_in_words(votes: Votes, criterion: Criterion, radius: str) -> str:
         f"With confidence {confidence_in_words(criterion.alpha)}, {scope}: a certified pixel keeps its majority "
         f"label, in or outside the top K %, under every change below R = {radius} in ℓ2 of the image's "
         f"{space_in_words(votes)}."
+    )
+
+
+def together_in_words(criterion: Criterion, levels: int) -> str:
+    """Say what reading several levels at once costs, and which correction includes that."""
+    if levels == 1 or criterion.correction in ("joint", "none"):
+        return ""
+    chance = min(Decimal(1), levels * Decimal(str(criterion.alpha)))
+    return (
+        f"All {levels} levels together hold a false label with a chance of up to {(100 * chance).normalize():f} %; the "
+        f'correction "joint" promises them all at once.'
     )
 
 

@@ -89,7 +89,9 @@ def _promise(certificate: Certificate) -> str:
     values = certificate.votes.channels * certificate.votes.pixels
     one, every = 255 * certificate.radius, 255 * certificate.radius / math.sqrt(values)
     size = f"That is {rounded_down(one, 1)} grey levels on one value, or {rounded_down(every, 3)} on all of them."
-    return certificate.promise if certificate.correction == "none" else f"{certificate.promise} {size}"
+    if certificate.correction == "none":
+        return certificate.promise
+    return " ".join(filter(None, (certificate.promise, size, certificate.together)))
 
 
 def _answer(votes: Votes, prediction: Prediction) -> str:

@@ -21,7 +21,7 @@ from PIL import Image
 from .. import statistics
 from ..basics.files import sha256
 from ..basics.messages import ArgumentError
-from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds
+from ..certificate import confidence_in_words, promise_in_words, space_in_words, thresholds, together_in_words
 from ..figures.palette import ABSTAINED, RADIUS_MAP, ZERO, Colour, level_colours
 from ..plan import Criterion
 from ..votes import Votes, count_type
@@ -98,6 +98,7 @@ class Index:
 def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict[str, Any]:
     """Return all that is needed to certify votes of this kind at any of `taus`."""
     plan, alpha, correction = votes.plan, criterion.alpha, criterion.correction
+    together = together_in_words(criterion, len(plan.levels))
     by_count = statistics.radius_by_count(plan.n, plan.sigma, alpha, votes.pixels)
     return {
         "n": plan.n,
@@ -106,7 +107,7 @@ def make_test(votes: Votes, taus: Sequence[float], criterion: Criterion) -> dict
         "tested": statistics.tested_samples(plan, criterion),
         "alpha": alpha,
         "correction": correction,
-        "promise": promise_in_words(votes, criterion, "{R}"),
+        "promise": " ".join(filter(None, (promise_in_words(votes, criterion, "{R}"), together))),
         "radiusPromise": f"With confidence {confidence_in_words(alpha)}, for each level apart: every pixel keeps its "
         f"majority label under every change below its own radius in ℓ2 of the image's {space_in_words(votes)}, for all "
         f"pixels and all τ at once.",

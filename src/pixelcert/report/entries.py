@@ -98,7 +98,8 @@ def facts_of(votes: Votes) -> dict[str, str]:
     return {
         "Explained class": f"{source.target_name} ({source.target})",
         "Parameters": parameters or "none",
-        "Noise": f"σ = {plan.sigma}, n = {plan.n} samples, seed {plan.seed}",
+        "Noise": f"σ = {plan.sigma}, n = {plan.n} samples",
+        "Seed": f"{plan.seed}. A seed that was known beforehand proves nothing to others: they run pixelcert verify",
         "Preset": f"{preset_in_words(plan)} ({plan.sign} values, {plan.rule} rule)",
         "Weights": source.weights[:16] or "unknown",
         "Image": source.image[:16],

@@ -29,7 +29,12 @@ def certificate_html(certificate: Certificate) -> str:
     )
     levels = ", ".join(f"{level} %" for level in certificate.levels)
     table = f"<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>"
-    return _block(votes, maps, f"certified maps for K = {levels}", f"{table}<p>{escape(certificate.promise)}</p>")
+    return _block(
+        votes,
+        maps,
+        f"certified maps for K = {levels}",
+        f"{table}<p>{escape(certificate.promise)} {escape(certificate.together)}</p>",
+    )
 
 
 def votes_html(votes: Votes) -> str:
