@@ -24,7 +24,7 @@ def sample(folder: Path) -> None:
         target, _ = model.predict(image)
         for name in pc.METHODS:
             for layer in LAYERS:
-                votes = pc.sample(pc.method(name, model, layer), image, target, image_name=photo.name)
+                votes = pc.sample(pc.method(name, model, layer), image, target, seed=0, image_name=photo.name)
                 print(votes.save(folder / f"{photo.stem}-{name}-{layer}.safetensors"), flush=True)
 
 
