@@ -14,6 +14,7 @@ import pixelcert as pc
 from pixelcert.models.heads import linear_head, linear_layers
 from pixelcert.models.loading import torchvision_models
 from pixelcert.models.splitting import feature_maps
+from pixelcert.models.tracing import split_at
 
 
 def densenet() -> pc.Classifier:
@@ -439,3 +440,21 @@ def test_tokens_of_an_oblong_image_lie_on_its_own_grid() -> None:
 def test_features_without_the_images_proportions_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(pc.ModelError, match=r"no maps of images of 224 × 224: choose a layer"):
         feature_maps(torch.rand(shape), torch.rand(2, 3, 224, 224))
+
+
+def test_halves_of_a_network_in_evaluation_mode_are_in_evaluation_mode():
+    """Or an explainer that holds them would be refused."""
+
+    class Functional(nn.Module):
+        """A network that gives a convolution's weight to a function, as EfficientNet-Lite0 does."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.rest = nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(), nn.Flatten())
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.rest(nn.functional.conv2d(inputs, self.stem.weight))
+
+    halves = split_at(Functional().eval(), "rest.0")
+    assert not isinstance(halves, Exception)
+    assert not any(module.training for half in halves for module in half.modules())

@@ -121,11 +121,19 @@ def trace(
     try:
         with one_at_a_time:  # two traces would put each other's replacements back
             graph = _Tracer(whole).trace(net)
-            return fx.GraphModule(net, graph, type(net).__name__)
+            return _as_module(net, graph)
     except Exception as error:  # tracing runs the network's own code on symbols, and that may raise anything
         if out_of_memory(error):
             raise
         return error
+
+
+def _as_module(net: nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """Return a graph of `net` as a module. What torch adds to hold parameters gets the mode of `net`, too."""
+    module, known = fx.GraphModule(net, graph, type(net).__name__), set(net.modules())
+    for added in set(module.modules()) - known:
+        added.training = net.training
+    return module
 
 
 def check_layer(net: nn.Module, layer: str) -> None:
@@ -151,7 +159,7 @@ def split_at(net: nn.Module, layer: str) -> tuple[fx.GraphModule, fx.GraphModule
 
 def cut_at(net: fx.GraphModule, cut: fx.Node) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Return a network up to and including a node of its graph, and the rest of it."""
-    return fx.GraphModule(net, _before(net.graph, cut)), fx.GraphModule(net, _after(net, cut))
+    return _as_module(net, _before(net.graph, cut)), _as_module(net, _after(net, cut))
 
 
 def _before(graph: fx.Graph, cut: fx.Node) -> fx.Graph:
