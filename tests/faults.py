@@ -273,8 +273,8 @@ FAULTS = (
     Fault(
         "sampling",
         "a verification does not correct for its many labels",
-        "max(1, _certified(certificate)))",
-        "1)",
+        "return max(1, _certified(certificate))",
+        "return 1",
         "tests/test_verify.py::test_a_true_certificate_is_hardly_ever_refuted",
     ),
     Fault(

@@ -463,7 +463,7 @@ def test_pixels_without_a_majority_are_not_attacked(make_votes):
         ({"level": 10}, "level 10 is not available: choose one of 49"),
         ({"steps": 0}, "steps=0 is not a whole number from 1"),
         ({"draws": 1}, "draws=1 .* from 2"),
-        ({"samples": 15}, "samples=15 cannot prove one flip .* use 20 or more"),
+        ({"samples": 15}, "samples=15 cannot refute one of .* use 20 or more"),
         ({"gradient": "steepest"}, "gradient='steepest' is not known: choose one of auto, pathwise, stein"),
         ({"seed": 2**63}, "seed=9223372036854775808 is not a whole number from -9223372036854775808"),
     ],

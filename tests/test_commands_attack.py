@@ -139,7 +139,7 @@ def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_p
         (("--radius", -0.1), "radii holds -0.1"),
         (("-K", 7), ": choose one of 50, 25, 10."),
         (("--pixels", 0), "pixels=0 is not a"),
-        (("-n", 10), "samples=10 cannot prove one flip"),
+        (("-n", 10), "samples=10 cannot refute one of"),
         (("--tau", 0.9), "n=60 samples cannot certify any"),
         (("--correction", "hochberg"), "correction='hochberg' is not known"),
         (("--gradient", "newton"), "gradient='newton' is not known"),
@@ -169,7 +169,7 @@ def test_the_file_that_cannot_reach_tau_is_named(attack, file, make_votes, tmp_p
     ],
 )
 def test_options_are_refused_before_a_model_is_loaded(attack, file, monkeypatch, options, words):
-    monkeypatch.setattr("pixelcert.commands.attack.load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("pixelcert.commands.certify.load_model", lambda *_: pytest.fail("a model was loaded"))
     run = attack(file, *options)
     assert run.code == 1
     assert words in run.said
@@ -201,7 +201,7 @@ def test_ctrl_c_says_what_was_done(attack, file, votes, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_while_a_model_loads_is_answered(attack, file, monkeypatch):
-    monkeypatch.setattr("pixelcert.commands.attack.load_model", interrupted)
+    monkeypatch.setattr("pixelcert.commands.certify.load_model", interrupted)
     assert attack(file, *MODEL) == Run(130, "", "interrupted.\n")
 
 

@@ -651,7 +651,7 @@ def test_a_damaged_inventory_does_not_lose_the_seed_and_a_damaged_seed_is_refuse
     assert study.resolve().noise == Noise(8, streams=True)
     file = study.folder / "seed.json"
     file.write_text(file.read_text().replace('"8"', '"9"'))
-    with pytest.raises(pc.ArgumentError, match=r"seed\.json was changed or damaged.*put it back"):
+    with pytest.raises(pc.ArgumentError, match=r"seed\.json was changed or damaged.*restore it"):
         study.resolve()
 
 

@@ -1,4 +1,4 @@
-"""Plan: what is fixed before the first noisy sample is drawn, and so never chosen by looking at the votes."""
+"""Plan: the settings that are fixed before the first noisy sample, so that votes cannot influence them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Provenance:
         if not isinstance(self.compiled, bool):
             raise ArgumentError(f"compiled={self.compiled!r} is neither True nor False: use one of them.")
         if not isinstance(self.params, Mapping) or not isinstance(self.more, Mapping):
-            raise ArgumentError(f"params={self.params!r} are no mapping: give parameters by name.")
+            raise ArgumentError(f"params={self.params!r} is not a mapping: give parameters by name.")
         for name in ("class_names", "versions", "surgery", "origin"):
             _check_texts(name, getattr(self, name) or {})
         _check_batches(self.batches or [])

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtri
 
-from .basics.messages import InfeasibleError, check_range
+from .basics.messages import ArgumentError, InfeasibleError, check_range
 from .plan import ALPHA, LEAST_ALPHA, TAU, Correction, Criterion, Plan, lattice_slack
 
 Radius = TypeVar("Radius", float, NDArray[np.float64])
@@ -277,6 +277,16 @@ def fewest_samples(plan: Plan, criterion: Criterion, pixels: int) -> int | None:
     if votes_needed(tested, tau, alpha, pixels, correction) is not None:
         return None
     return smallest_n(tau, alpha, pixels, correction) + plan.n - tested
+
+
+def check_refutable(samples: int, share: float, alpha: float, hypotheses: int) -> None:
+    """Refuse so few fresh samples that they cannot refute one of many labels, even if all speak against it."""
+    if votes_against_needed(samples, share, alpha, hypotheses) > samples:
+        fewest = smallest_n(1 - share, alpha, hypotheses, "reference")  # one-sided
+        raise ArgumentError(
+            f"samples={samples} cannot refute one of {hypotheses} labels, even if all speak against it: use {fewest} "
+            f"or more."
+        )
 
 
 def check_feasible(plan: Plan, criterion: Criterion, pixels: int) -> None:

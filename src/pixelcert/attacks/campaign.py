@@ -177,13 +177,7 @@ class Campaign:
     def _check_samples(self, pixels: int) -> None:
         """Refuse too few samples to prove a single flip."""
         hypotheses, samples = pixels * (1 + len(self.radii) * (1 + len(self.descents))), self.effort.samples
-        alpha = self.certificate.alpha
-        if statistics.votes_against_needed(samples, 0.5, alpha, hypotheses) > samples:
-            fewest = statistics.smallest_n(0.5, alpha, hypotheses, "reference")  # one-sided, for so many pixels
-            raise ArgumentError(
-                f"samples={samples} cannot prove one flip among {hypotheses} pixels counted, even if all agree: use "
-                f"{fewest} or more."
-            )
+        statistics.check_refutable(samples, 0.5, self.certificate.alpha, hypotheses)
 
     def run(self, progress: Progress | None = None) -> Outcome:
         """Make all perturbations, from small to large, and judge them."""

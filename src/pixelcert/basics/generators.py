@@ -28,7 +28,7 @@ def states() -> list[Any]:
 
 
 def moved(before: list[Any], after: list[Any]) -> bool:
-    """Return True if any generator was used between two states, or if CUDA came into use."""
+    """Return True if any generator was used between two states, or if CUDA was started."""
     return len(after) > len(before) or not all(map(np.array_equal, chain(*before), chain(*after)))
 
 
@@ -47,4 +47,4 @@ def put_back() -> Iterator[None]:
 
 
 def _of_torch() -> list[torch.Generator]:
-    return [torch.default_generator, *torch.cuda.default_generators]  # the latter are none until CUDA is in use
+    return [torch.default_generator, *torch.cuda.default_generators]  # there are none of CUDA until it is used

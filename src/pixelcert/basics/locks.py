@@ -1,6 +1,6 @@
-"""Locks: one for the threads of this process, and locks that show which process is at work on something.
+"""Locks: one for the threads of this process, and file locks that show which process is at work on something.
 
-The latter are the operating system's advisory locks on small files. The system releases one when its process ends for
+File locks are the operating system's advisory locks on small files. The system releases one when its process ends for
 any reason, so there are no stale locks. Network file systems carry such locks between machines (NFS does; Lustre when
 mounted with `flock`).
 """

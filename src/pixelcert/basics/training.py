@@ -1,4 +1,4 @@
-"""Training mode: the networks that an explainer holds, and those of them whose answers would be left to chance."""
+"""Training mode: find the networks that an explainer holds, and refuse those in training mode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from .messages import ModelError
 
 _STEPS = 5  # from an explainer over functions and objects to a network
-_MOST = 10_000  # things looked at, and things in one container: what holds more is data
+_MOST = 10_000  # things looked at, and things in one container: a larger one is data
 _CALLED = ("__call__", "explain")  # methods that explain
 _CONTAINERS = (dict, list, tuple, set, frozenset, CellType, MappingProxyType)
 _ATOMS = (type(None), str, bytes, int, float, Tensor)
-_PASSED_BY = (*_ATOMS, type, ModuleType, CodeType, FrameType, TracebackType)  # from a module one reaches everything
+_PASSED_BY = (*_ATOMS, type, ModuleType, CodeType, FrameType, TracebackType)  # a module leads to everything
 
 
 def refuse_training(holder: object) -> None:
@@ -81,6 +81,6 @@ def _globals_read(code: CodeType, known: dict[str, Any]) -> Iterator[str]:
 
 
 def _tells_modes_apart(module: nn.Module) -> bool:
-    """Return True for dropout, norms and all that was trained; a ReLU or a resizing step is the same in both modes."""
+    """Return True for modules that training mode may change: dropout, norms, and those with parameters."""
     apart = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
     return isinstance(module, apart) or any(True for _ in module.parameters(recurse=False))

@@ -182,10 +182,10 @@ def verify(
     device: Device = None,
     as_json: Json = False,
 ) -> int:
-    """Sample somebody's votes again: do they come out, and do their certified labels hold with a fresh seed?
+    """Sample somebody's votes again, with the recorded seed and with a fresh one.
 
-    The fresh copies are explained in a new process, one by one and in shuffled order. What is found may refute a
-    certificate; nothing proves it right.
+    The same votes must come out, and every certified label must hold in the fresh copies. A new process explains these,
+    one by one and in shuffled order. What is found may refute a certificate; nothing proves it right.
 
     Exit code 3: a certified label has a share below τ, or votes do not come out again on the same kind of machine.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +19,12 @@ from ..attacks.summary import Case, Summary, summarise
 from ..basics.files import check_name
 from ..basics.messages import ArgumentError
 from ..image import image_hash, load_image
-from ..models import load_model
 from ..noise import snap
 from ..plan import Criterion
-from ..sampling.checkpoint import explainer_of, image_of
 from ..votes import Votes, title_of
 from . import terminal
 from .certify import ModelOptions as ModelOptions
+from .certify import recalled
 from .votes import load_certificates, make_folder
 
 _FEW = 6  # up to so many files have a table each
@@ -58,11 +56,9 @@ def prepare(
     _check_images([certificate.votes for certificate in certificates], images)
     if out is not None:
         make_folder(out, files, "votes", "attack them separately")
-    load, found = cache(load_model), []
-    for file, certificate in zip(files, certificates, strict=True):
-        source = certificate.votes.provenance
-        explainer = explainer_of(source, partial(load, *model.of_votes(source)))
-        image = image_of(certificate.votes, images)
+    found = []
+    recall = recalled(certificates, images, model)
+    for file, certificate, (explainer, image) in zip(files, certificates, recall, strict=True):
         for pixel in [None] if pixels is None else choose_pixels(certificate, level, pixels, effort.seed or 0):
             found.append((file, Campaign(certificate, explainer, image, effort, level=level, pixel=pixel, radii=radii)))
             if out is not None:

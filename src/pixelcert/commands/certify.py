@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from .. import statistics
 from ..basics.files import check_name
 from ..basics.machine import check_device
 from ..basics.messages import ArgumentError
-from ..certificate import certify_votes
+from ..certificate import Certificate, certify_votes
 from ..explainer import Tuning as Tuning
 from ..image import check_image_file, load_image
-from ..methods import METHODS, check_method, method
+from ..methods import METHODS, Method, check_method, method
 from ..models.loading import PAPER_MODELS, check_weights, load_model, model_names, photographs
 from ..plan import Criterion, Plan
-from ..sampling.checkpoint import Place, find_votes, sample_into
+from ..sampling.checkpoint import Place, explainer_of, find_votes, image_of, sample_into
 from ..sampling.sample import Interrupted, SamplingError, Subject
 from ..votes import Provenance
 from . import terminal
@@ -50,6 +53,17 @@ class ModelOptions(NamedTuple):
         found = self._replace(name=self.name or origin["model"], weights=weights)
         found.check()
         return found
+
+
+def recalled(
+    certificates: Sequence[Certificate], images: Sequence[Path], options: ModelOptions
+) -> Iterator[tuple[Method, Tensor]]:
+    """Yield the explainer and the image that each certificate is about; a model is loaded once."""
+    load = cache(load_model)
+    for certificate in certificates:
+        source = certificate.votes.provenance
+        explainer = explainer_of(source, partial(load, *options.of_votes(source)))
+        yield explainer, image_of(certificate.votes, images)
 
 
 class Output(NamedTuple):

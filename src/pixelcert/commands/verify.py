@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
 from pathlib import Path
 
 from rich.markup import escape
 
 from ..basics.messages import naming
-from ..models import load_model
 from ..plan import Criterion
-from ..sampling.checkpoint import explainer_of, image_of
 from ..sampling.verify import Verification, verify_certificate
 from . import terminal
 from .certify import ModelOptions as ModelOptions
+from .certify import recalled
 from .votes import load_certificates
 
 
@@ -29,17 +27,15 @@ def run(
 ) -> int:
     """Verify every file, and show what was found."""
     with terminal.loading("Loading votes, model and images"):
-        certificates, load, prepared = load_certificates(files, criterion), cache(load_model), []
-        for file, certificate in zip(files, certificates, strict=True):
-            with naming(file):
-                source = certificate.votes.provenance
-                explainer = explainer_of(source, partial(load, *options.of_votes(source)))
-                prepared.append((certificate, explainer, image_of(certificate.votes, images)))
+        certificates = load_certificates(files, criterion)
+        prepared = list(zip(files, certificates, recalled(certificates, images, options), strict=True))
     found = []
     with terminal.progress("noisy copies") as track:
-        for file, each in zip(files, prepared, strict=True):
+        for file, certificate, (explainer, image) in prepared:
             with naming(file):
-                found.append(verify_certificate(*each, samples=samples, seed=seed, progress=track(file.stem)))
+                found.append(
+                    verify_certificate(certificate, explainer, image, samples, seed, progress=track(file.stem))
+                )
     show(files, found, as_json)
     return terminal.DONE if all(one.sound for one in found) else terminal.BROKEN
 
@@ -57,6 +53,6 @@ def show(files: Sequence[Path], found: Sequence[Verification], as_json: bool) ->
         colour = "green" if one.sound else "red"
         terminal.out.print(f"[bold {colour}]{escape(str(file))}[/]: {escape(one.verdict)}", soft_wrap=True)
         if one.differing and one.unlike:
-            terminal.note(f"this machine may round otherwise: {'; '.join(one.unlike)}.")
+            terminal.note(f"this machine may round differently: {'; '.join(one.unlike)}.")
         if one.same_process:
             terminal.note(f"the fresh copies were explained in the same process: {one.same_process}.")

@@ -47,7 +47,7 @@ class Windows(nn.Module):
 
 
 class _Symbol(fx.Proxy):
-    """A tensor without values, which refuses to leave torch: foreign code that is given a symbol may end Python."""
+    """A tensor without values, which refuses to leave torch: foreign code may crash Python when it gets a symbol."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _EXITS:
@@ -60,7 +60,7 @@ class _SymbolAttribute(_Symbol, fx.proxy.Attribute):
 
 
 class _Tracing:
-    """True in the thread that made it, until it is over."""
+    """A flag that is true only in the thread that traces."""
 
     def __init__(self) -> None:
         self._thread: int | None = threading.get_ident()
@@ -88,7 +88,7 @@ class _Tracer(fx.Tracer):
         try:
             return super().trace(root, concrete_args)
         finally:
-            self._tracing.end()  # should a trace in a user's own thread put the replacements back, they do nothing
+            self._tracing.end()  # a trace of the user's own may put our replacements back: now they do nothing
 
     def create_args_for_root(self, *args: Any, **kwargs: Any) -> Any:
         # By this flag, which torch has just set for all threads, compiled functions refuse to run.

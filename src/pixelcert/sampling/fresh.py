@@ -1,6 +1,6 @@
 """Fresh: noisy copies explained in a new process, one in each call and in shuffled order.
 
-A new process remembers nothing of the one that counted the votes. What an explainer was asked before, and what else is
+A new process has no memory of the process that counted the votes. What an explainer was asked before, and what else is
 in its batch, cannot be the same as then.
 """
 
@@ -86,17 +86,18 @@ def _in_a_new_process(work: Fresh, sent: bytes, report: Report) -> tuple[Counts,
                 if what == "unknown":
                     return work.do(report), f"a new process cannot make the explainer ({value})"
                 if what == "failed":
-                    raise ExplainerError(f"the explainer failed in a new process ({value}): mend it.")
+                    raise ExplainerError(f"the explainer failed in a new process ({value}): fix the cause.")
                 report(value)
         except (EOFError, BrokenPipeError) as error:
             process.wait()
-            raise ExplainerError(f"the new process ended with exit code {process.returncode}: see above.") from error
+            code = process.returncode
+            raise ExplainerError(f"the new process ended with exit code {code}: read above what it printed.") from error
         finally:
             process.kill()
 
 
 def answer() -> None:
-    """Do the work that comes on standard input, and write to standard output how it goes."""
+    """Do the work that is read from standard input, and write progress and result to standard output."""
     with os.fdopen(os.dup(1), "wb") as channel:
         os.dup2(2, 1)  # the explainer may print
 

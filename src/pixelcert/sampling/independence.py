@@ -1,4 +1,4 @@
-"""Independence: what a few more calls can see of maps that do not depend on their own image only.
+"""Independence: a few more calls, which show whether a map depends on more than its own image.
 
 The proof of a certificate needs independent votes. They are not independent if a map depends on the other images of its
 batch, on earlier calls, or on random numbers that images share. So the first, middle and last image of a batch are
@@ -57,7 +57,7 @@ class Independence:
         self._witness: Rows | None = None  # the first image that was explained by itself
 
     def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
-        """Copy the rows to check if an image begins in a batch, or the last if the batch has a new size; else None."""
+        """Copy three rows if an image begins in this batch, the last if only the batch size is new; else None."""
         kind, known, examined = _kind(len(images), images), self._begun, self._explainer.examined
         self._begun = known | {kind}
         if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):
@@ -67,7 +67,7 @@ class Independence:
         return Rows(plan, size, places, images[places], targets[places])
 
     def check(self, rows: Rows) -> None:
-        """Refuse an explainer that gives these rows other maps in their batch than each by itself."""
+        """Refuse an explainer whose maps of these rows differ between their batch and single calls."""
         with put_back(), rounding(self._tuning, rows.images.device):
             maps, drew = self._explain_alone(rows)
             suspects = [row for row in range(len(maps)) if self._differ(rows.plan, rows.maps[row], maps[row])]
@@ -85,7 +85,7 @@ class Independence:
         self._passed |= {_kind(rows.size, rows.images)}
 
     def check_again(self) -> None:
-        """Refuse an explainer that answers otherwise after the samples of an image than before."""
+        """Refuse an explainer whose map of the first row has changed after all samples."""
         if (first := self._witness) is None:
             return
         with put_back(), rounding(self._tuning, first.images.device):
@@ -116,8 +116,8 @@ class Independence:
     def _is_rounding(self, rows: Rows, suspects: list[int], alone: Tensor) -> bool:
         """Return True if only the size of the batch, and the place in it, make the difference.
 
-        A large difference is no rounding, except in a low precision, where the network of a method may turn a whole map
-        around: there the map must be the same to the last bit when the other images change.
+        A large difference is not rounding. Only in a low precision may rounding turn a method's whole map around.
+        Then the map must stay the same to the last bit when the other images change.
         """
         if rows.size == 1:
             return False
@@ -179,7 +179,7 @@ def _other(image: Tensor) -> Tensor:
 
 
 def _votes_differ(plan: Plan, one: Tensor, other: Tensor, share: float) -> bool:
-    """Return True if two maps (H, W) differ in more than this share of the votes, or by half as much as by chance."""
+    """Return True if two maps (H, W) differ in more than this share of votes, or half as much as unrelated maps."""
     each = (Ranking.of(maps.flatten()[None], plan.levels, plan.sign, plan.rule).count() for maps in (one, other))
     first, second = each  # (2, levels, N)
     pixels, changed = first.shape[2], (first != second).sum(dim=2)
@@ -189,7 +189,7 @@ def _votes_differ(plan: Plan, one: Tensor, other: Tensor, share: float) -> bool:
 
 
 def _values_differ(one: Tensor, other: Tensor) -> bool:
-    """Return True if maps are further apart than a CPU rounds, which adds in the same order wherever it can."""
+    """Return True if two maps differ by more than the rounding of a CPU."""
     both = one.isfinite() & other.isfinite()
     first, second = one[both].double(), other[both].double()
     apart, size, spread = (first - second).norm(), first.norm(), (first - first.mean()).norm()

@@ -2,7 +2,7 @@
 
 Whoever made a certificate chose the image, the explainer and the seed, and the checksum of a file is no signature. With
 the recorded seed the same votes must come out. With a fresh seed every certified label must keep a share above τ. The
-fresh copies are explained in a new process, one in each call and in shuffled order: this shows many explainers whose
+fresh copies are explained in a new process, one in each call and in shuffled order. This exposes many explainers whose
 maps depend on their batch or on earlier calls. Nothing finds all of them, and nothing proves a certificate right.
 """
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from .. import statistics
-from ..basics.messages import ArgumentError, Progress, check_seed, check_share, check_whole
+from ..basics.messages import Progress, check_seed, check_share, check_whole
 from ..certificate import Certificate, Prediction, certify_votes
 from ..explainer import Explains, as_explainer
 from ..noise import stream
@@ -59,12 +59,12 @@ class Verification:
 
     @property
     def unlike(self) -> list[str]:
-        """The ways in which this machine is of another kind than the votes'. There, votes may differ by rounding."""
+        """The differences between this machine and that of the votes, by which votes may differ in rounding."""
         if self.again is None:
             return []
         then, now = self.certificate.votes.provenance, self.again.provenance
-        pairs = {"processor": (then.processor, now.processor), "batches": (then.batches, now.batches)}
-        return then.differences(now) + [f"{what} was {a}, now {b}" for what, (a, b) in pairs.items() if a != b]
+        pairs = [(name, getattr(then, name), getattr(now, name)) for name in ("processor", "compiled", "batches")]
+        return then.differences(now) + [f"{name} was {a}, now {b}" for name, a, b in pairs if a != b]
 
     # ── With a fresh seed ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -79,8 +79,9 @@ class Verification:
 
     @property
     def votes_against_needed(self) -> int:
-        """The fewest fresh copies without a label that refute it."""
-        return _against_needed(self.certificate, self.samples, self.risk)
+        """The number of fresh votes against a label that refutes it."""
+        tau, hypotheses = self.certificate.tau, _hypotheses(self.certificate)
+        return statistics.votes_against_needed(self.samples, tau, self.risk, hypotheses)
 
     def refuted_labels(self, level: float) -> NDArray[np.bool_]:
         """Find the pixels whose label has a share below τ, (H, W)."""
@@ -118,13 +119,13 @@ class Verification:
         if self.refuted:
             return (
                 f"REFUTED: {self.refuted} of {self.checked} certified labels have a share below τ = "
-                f"{self.certificate.tau:g} in {self.samples} fresh copies. An honest certificate holds a false label "
-                f"with a chance of at most its α, {self.certificate.alpha:g}."
+                f"{self.certificate.tau:g} in {self.samples} fresh copies. An honest certificate holds a false "
+                f"label with a probability of at most its α, {self.certificate.alpha}."
             )
         if not self.sound:
             return (
-                f"REFUTED: {self.differing} votes do not come out again from the recorded seed, on a machine of the "
-                f"same kind."
+                f"REFUTED: {self.differing} votes do not come out again when the recorded seed is used on a machine of "
+                f"the same kind."
             )
         came = f"all but {self.differing} votes come" if self.differing else "the votes come"
         kept = f"all {self.checked} certified labels hold in {self.samples} fresh copies"
@@ -169,7 +170,7 @@ def verify(
     """Sample `votes` again, and say whether anything speaks against their certificate under τ, α and correction.
 
     Args:
-        votes: somebody's. It must be about this `explainer` and `image`; this is checked.
+        votes: the votes to check. They must be about this `explainer` and `image`; others are refused.
         image: by default the photograph in the votes, if it is exactly the one that was certified.
         samples: fresh copies, by default as many as the votes have.
         seed: of the fresh noise, by default drawn from the operating system. Give one only to repeat a verification.
@@ -216,13 +217,7 @@ def _check_samples(certificate: Certificate, samples: int | None, risk: float) -
     """Return the number of fresh copies; refuse so few that they cannot refute a single label."""
     check_share("risk", risk, RISK)
     samples = certificate.votes.plan.n if samples is None else check_whole("samples", samples, 1, example=100)
-    if _against_needed(certificate, samples, risk) > samples:
-        labels = _certified(certificate)
-        fewest = statistics.smallest_n(1 - certificate.tau, risk, labels, "reference")  # one-sided
-        raise ArgumentError(
-            f"samples={samples} cannot refute one of {labels} labels, even if all speak against it: use {fewest} or "
-            f"more."
-        )
+    statistics.check_refutable(samples, certificate.tau, risk, _hypotheses(certificate))
     return samples
 
 
@@ -237,5 +232,6 @@ def _certified(certificate: Certificate) -> int:
     return labels + (_certified_prediction(certificate) is not None)
 
 
-def _against_needed(certificate: Certificate, samples: int, risk: float) -> int:
-    return statistics.votes_against_needed(samples, certificate.tau, risk, max(1, _certified(certificate)))
+def _hypotheses(certificate: Certificate) -> int:
+    """Count what may be refuted by mistake; at least one, so that no test is without a threshold."""
+    return max(1, _certified(certificate))

@@ -262,7 +262,7 @@ def _refuse_another(file: Path) -> None:
 
 
 def _settle_noise(settings: Settings, folder: Path) -> Noise:
-    """Return the study's noise: its seed is the file's, else the one that was drawn when the folder began."""
+    """Return the study's noise, with the seed of the study file, or else the folder's own."""
     file = folder / SEED_FILE
     if not file.exists():
         known = _earlier_noise(folder, settings)
@@ -271,7 +271,8 @@ def _settle_noise(settings: Settings, folder: Path) -> Noise:
         seed = known.seed if known else settings.seed
         kept = {"seed": str(draw_seed() if seed is None else seed)}
         _keep_first(lambda path: write_sealed(path, SEED_KIND, SEED_VERSION, kept), file)
-    kept = read_sealed(file, SEED_KIND, SEED_VERSION, "put it back, or delete it and set seed to the one in its votes")
+    remedy = "restore it, or delete it and set seed to the one that the study's votes name"
+    kept = read_sealed(file, SEED_KIND, SEED_VERSION, remedy)
     return Noise(int(kept["seed"]) if settings.seed is None else settings.seed, streams=True)
 
 
@@ -281,7 +282,7 @@ def _earlier_noise(folder: Path, settings: Settings) -> Noise | None:
         return None
     try:
         return _noise_from(_read(folder / FILE), settings)
-    except (ValueError, KeyError, TypeError):  # damaged: folders that draw a seed keep it in a file of its own
+    except (ValueError, KeyError, TypeError):  # damaged, and of 0.1.0: later folders have a seed file
         return Noise(0, streams=False)
 
 
