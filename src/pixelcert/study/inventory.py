@@ -10,6 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -294,7 +295,8 @@ def _keep_first(save: Callable[[Path], Path], file: Path) -> None:
     except FileExistsError:
         pass
     except OSError:  # a file system without links
-        save(file)
+        with suppress(FileExistsError), file.open("xb") as first:
+            first.write(mine.read_bytes())
     finally:
         mine.unlink()
 
