@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         "study",
         "a folder that lost its seed file draws another seed",
-        "seed = known.seed if known else settings.seed",
+        "seed = known.seed if known and known.photographs == photographs else settings.seed",
         "seed = settings.seed",
         "tests/test_study_jobs.py::test_a_damaged_inventory_does_not_lose_the_seed_and_a_damaged_seed_is_refused",
     ),
@@ -280,9 +280,23 @@ FAULTS = (
     Fault(
         "sampling",
         "votes that do not come out again are no matter",
-        "return not (self.refuted or self.dependence or (self.differing and not self.unlike))",
-        "return not (self.refuted or self.dependence)",
+        "return bool(self.differing and not self.unlike and self.steady)",
+        "return False",
         "tests/test_verify.py::test_true_labels_with_edited_votes_do_not_come_out_again",
+    ),
+    Fault(
+        "sampling",
+        "another kind of machine excuses everything",
+        "self.refuted or self.dependence or self.mostly_lost or self._edited",
+        "self.refuted or self.dependence or self._edited",
+        "tests/test_verify.py::test_another_kind_of_machine_excuses_rounding_only",
+    ),
+    Fault(
+        "sampling",
+        "images are read when the seed is known",
+        "image = check_image(subject.image, explainer.model.channels).clone()",
+        "image = check_image(subject.image, explainer.model.channels)",
+        "tests/test_verify.py::test_images_are_read_before_the_seed_is_drawn",
     ),
     Fault(
         "sampling",
@@ -294,7 +308,7 @@ FAULTS = (
     Fault(
         "sampling",
         "verify runs code that a votes file names",
-        'if not self.name and ":" in origin["model"]:',
+        'if not self.name and ":" in name:',
         "if False:",
         "tests/test_verify.py::test_code_that_a_file_names_is_not_run_unasked",
     ),

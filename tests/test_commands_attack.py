@@ -118,7 +118,7 @@ def test_a_broken_certificate_has_an_exit_code_of_its_own(attack, file, monkeypa
 
 
 def test_an_image_that_votes_hold_only_roughly_is_asked_for(attack, votes, tmp_path, monkeypatch):
-    rough = pc.Votes(**{**vars(votes), "photo": votes.photo // 2})
+    rough = pc.Votes(**{**vars(votes), "photo": None})
     file = rough.save(tmp_path / "rough.safetensors")
     run = attack(file, *QUICK)
     assert run.code == 1

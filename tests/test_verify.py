@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -391,3 +393,141 @@ def test_the_command_needs_the_photograph_itself(pixelcert, file, tmp_path):
     assert run.code == 1
     assert "give the file with --image" in run.said
     assert pixelcert("verify", file, "--model", "command_line:make", "--image", "cat.png").code == 0
+
+
+# ── What a sceptic found ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("claim", [{"batches": [[0, 99]]}, {"processor": "AVX9"}, {"device": "NVIDIA H100"}])
+def test_another_kind_of_machine_excuses_rounding_only(claim):
+    """One edited field of the header must not switch the first check off."""
+    noise = torch.rand(3, SIDE, SIDE, generator=torch.Generator().manual_seed(3))
+    near = lambda images, targets: images.mean(dim=1) + 0.04 * noise[0]  # noqa: E731
+    near.__qualname__ = "brightness"
+    votes = sampled(near, levels=50, seed=0)
+    forged = edited(votes, np.maximum(votes.ones[0], votes.zeros[0]) < 90)
+    elsewhere = dataclasses.replace(votes.provenance, **claim)
+    found = pc.verify(dataclasses.replace(forged, provenance=elsewhere), near, IMAGE)
+    assert found.unlike
+    assert found.mostly_lost
+    assert not found.sound
+
+
+def test_modules_in_the_current_folder_are_not_run(pixelcert, file, tmp_path):
+    """Somebody's archive may hold more than votes."""
+    for name in ("random", "numpy", "torch", "site"):
+        (tmp_path / f"{name}.py").write_text("import os; open('ran', 'w').close(); os._exit(9)")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    code = "import sys; sys.path[:] = filter(None, sys.path); from pixelcert.commands import main; main()"
+    command = [sys.executable, "-c", code, "verify", str(file), "--model", "command_line:make"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert not (tmp_path / "ran").exists()
+    assert run.returncode == 0, run.stderr
+
+
+class Large:
+    """An explainer that fills a pipe and that no new process can make."""
+
+    def __init__(self) -> None:
+        self.ballast = np.zeros(10**6)
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        return brightness(images, targets)
+
+    def __reduce__(self) -> Any:
+        return only_here, (self.ballast,)
+
+
+def only_here(ballast: Any) -> Large:
+    if not sampled_here:
+        raise RuntimeError("not in a new process")
+    return Large()
+
+
+def test_an_explainer_that_a_new_process_cannot_make_is_explained_here():
+    sampled_here.append(1)
+    found = pc.verify(sampled(Large()), Large(), IMAGE)
+    assert found.sound
+    assert "RuntimeError: not in a new process" in found.same_process
+    assert "in the same process" in found.verdict
+
+
+def test_rounding_that_changes_from_run_to_run_is_no_edit():
+    """As of GPU kernels that add in any order: then the machine does not give the same votes twice."""
+    votes = sampled(levels=50)
+
+    def shifted(place: int) -> pc.Votes:
+        """Return the votes as another run rounds them: one vote goes from one pixel to another."""
+        ones = votes.ones.copy()
+        (first, second) = np.argwhere((ones[0] > 30) & (ones[0] < 70))[place : place + 2]
+        ones[0, first[0], first[1]] += 1
+        ones[0, second[0], second[1]] -= 1
+        return dataclasses.replace(votes, ones=ones, zeros=100 - ones)
+
+    for runs, sound in (((0, 2), True), ((0, 0), False)):
+        repeated = iter(map(shifted, runs))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pixelcert.sampling.verify.repeat", lambda *given, again=repeated, **named: next(again))
+            found = pc.verify(votes, brightness, IMAGE)
+        assert (found.differing, found.sound) == (4, sound)
+
+
+@pytest.mark.parametrize("predictions", [None, np.array([100, 0, 0, 0]), np.array([0, 0, 0, 0, 0, 0, 100])])
+def test_forged_predictions_are_refuted_without_a_traceback(predictions):
+    explainer = pc.method("grad", make(answer=1), "input")
+    votes = pc.sample(explainer, IMAGE, 1)
+    found = pc.verify(dataclasses.replace(votes, predictions=predictions), explainer)
+    assert not found.sound
+    assert found.differing >= 100
+    assert found.as_dict()["differing"] == found.differing
+
+
+@pytest.mark.parametrize("forged", [{"photo": np.zeros((SIDE, SIDE, 3), np.uint8)}, {"channels": 1}])
+def test_what_people_look_at_is_compared_too(forged):
+    with pytest.raises(pc.ArgumentError, match="trust none"):
+        pc.verify(dataclasses.replace(sampled(), **forged), brightness, IMAGE)
+
+
+def test_class_names_are_those_of_the_model():
+    explainer = pc.method("grad", make(), "input")
+    votes = pc.sample(explainer, IMAGE, 0, tau=None)
+    named = dataclasses.replace(votes.provenance, class_names={"0": "a tumour"})
+    with pytest.raises(pc.ArgumentError, match="a tumour"):
+        pc.verify(dataclasses.replace(votes, provenance=named), explainer)
+
+
+@pytest.mark.parametrize(
+    "source", [{"origin": {"weights": "none"}}, {"params": {"model": 1}}, {"params": {"layer": 1}}]
+)
+def test_odd_headers_are_refused_without_a_traceback(pixelcert, file, source):
+    votes = pc.Votes.load(file)
+    dataclasses.replace(votes, provenance=dataclasses.replace(votes.provenance, **source)).save(file)
+    run = pixelcert("verify", file)
+    assert run.code == 1
+    assert "error:" in run.err
+
+
+def test_images_are_read_before_the_seed_is_drawn():
+    first, second = IMAGE.clone(), IMAGE.flip(-1).clone()
+    settings = pc.Plan(levels=(50,)), brightness, [pc.Subject(first, 0), pc.Subject(second, 0)], pc.Tuning(100)
+    votes = pc.sample_each(*settings)
+    next(votes)
+    second[:] = 7.0  # chosen when the seed is known, and no image at all
+    assert next(votes).provenance.image == image_hash(snap(IMAGE.flip(-1)))
+
+
+def test_votes_share_no_memory_with_arrays_that_can_be_written():
+    votes = sampled()
+    base = votes.ones.copy()
+    view = base.view()
+    view.setflags(write=False)
+    kept = dataclasses.replace(votes, ones=view)
+    base[:] = 10**6
+    assert kept.ones.max() <= 100
+
+
+def test_more_arrays_may_not_stand_for_counts():
+    with pytest.raises(pc.ArgumentError, match="more holds predictions"):
+        dataclasses.replace(sampled(), more={"predictions": np.array([100])})
+    with pytest.raises(pc.ArgumentError, match="more holds target"):
+        dataclasses.replace(sampled().provenance, more={"target": 3})

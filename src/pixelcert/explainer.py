@@ -57,7 +57,8 @@ class Tuning:
         if self.compile not in (True, False, "auto"):
             raise ArgumentError(f'compile={self.compile!r} is not known: use True, False or "auto".')
         if self.batch_size is not None:
-            check_whole("batch_size", self.batch_size, 1, example=16)
+            size = check_whole("batch_size", self.batch_size, 1, example=16)
+            object.__setattr__(self, "batch_size", size)  # assignment is frozen
 
 
 def _not_known(height: int, width: int) -> None:

@@ -42,8 +42,8 @@ def snap(image: Tensor) -> Tensor:
     """Return the nearest image on the lattice, as float32. Every pixel moves by at most 2⁻²¹."""
     wide = image if image.dtype == torch.float64 else image.float()
     if wide.device.type == "cpu":  # NumPy, because to start torch's threads takes longer
-        return torch.from_numpy(np.rint(wide.numpy() / LATTICE) * LATTICE).float()
-    return (wide / LATTICE).round_().mul_(LATTICE).float()  # scaling by a power of two is exact
+        return torch.from_numpy(np.rint(wide.numpy() / LATTICE) * LATTICE + 0.0).float()  # no -0, of another digest
+    return (wide / LATTICE).round_().mul_(LATTICE).add_(0.0).float()  # scaling by a power of two is exact
 
 
 def noisy(image: Tensor, sigma: float, key: int, indices: range, out: Tensor | None = None) -> Tensor:

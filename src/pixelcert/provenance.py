@@ -63,6 +63,8 @@ class Provenance:
             raise ArgumentError(f"compiled={self.compiled!r} is neither True nor False: use one of them.")
         if not isinstance(self.params, Mapping) or not isinstance(self.more, Mapping):
             raise ArgumentError(f"params={self.params!r} is not a mapping: give parameters by name.")
+        if shadowed := self.more.keys() & _NAMES:
+            raise ArgumentError(f"more holds {', '.join(sorted(shadowed))}: give these by their own names.")
         for name in ("class_names", "versions", "surgery", "origin"):
             _check_texts(name, getattr(self, name) or {})
         _check_batches(self.batches or [])
@@ -112,7 +114,7 @@ class Provenance:
         return [f"{name} was {before!r}, now {now!r}" for name, before, now in pairs if before != now]
 
 
-_NAMES = tuple(one.name for one in fields(Provenance) if one.name != "more")
+_NAMES = {one.name: None for one in fields(Provenance) if one.name != "more"}.keys()
 _TEXTS = ("method", "layer", "model", "weights", "image", "image_name", "device", "precision", "processor")
 
 

@@ -44,7 +44,7 @@ def _as_counts(name: str, counts: ArrayLike, most: int) -> NDArray[np.int32]:
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array that nobody can write to; the caller's own stays as it is."""
-    frozen = array.copy() if array.flags.writeable else array
+    frozen = array.copy() if array.flags.writeable or array.base is not None else array  # a base may be writeable
     frozen.setflags(write=False)
     return frozen
 
@@ -88,6 +88,8 @@ class Votes:
         if (zeros > counted - ones).any():
             raise ArgumentError(f"ones and zeros together hold more votes than the {counted} samples counted.")
         photo, more = self.photo, {name: _frozen(np.asarray(array)) for name, array in self.more.items()}
+        if shadowed := more.keys() & {*_COUNTS, "photo"}:
+            raise ArgumentError(f"more holds {', '.join(sorted(shadowed))}: give these as votes' own arrays.")
         if photo is not None and (photo.shape != (*shape[1:], 3) or photo.dtype != np.uint8):
             raise ArgumentError(f"photo is {photo.dtype} {photo.shape}: give uint8 (H, W, 3) of the same image.")
         extras = {"guess_ones": self._check_guesses(ones), "predictions": self._check_predictions()}

@@ -45,12 +45,12 @@ class ModelOptions(NamedTuple):
 
         A votes file may come from anybody, so code that it names is not run unasked.
         """
-        origin = source.origin or {"model": source.model}
-        if not self.name and ":" in origin["model"]:
-            name = origin["model"]
+        origin = source.origin or {}
+        name = origin.get("model", source.model)
+        if not self.name and ":" in name:
             raise ArgumentError(f"the votes say that {name} made their model: give --model {name} to run that code.")
         weights = origin.get("weights", "DEFAULT") if self.weights == "DEFAULT" and not self.name else self.weights
-        found = self._replace(name=self.name or origin["model"], weights=weights)
+        found = self._replace(name=self.name or name, weights=weights)
         found.check()
         return found
 

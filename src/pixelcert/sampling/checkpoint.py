@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..basics.messages import ArgumentError, VotesFileError
-from ..explainer import Explainer, Tuning, describe
-from ..image import image_hash, load_image
-from ..methods import METHODS, Method, method
+from ..explainer import Explainer, Tuning, class_names, describe
+from ..image import image_hash, load_image, to_photo
+from ..methods import METHODS, Method, check_method, method
 from ..models import Classifier
 from ..noise import snap
 from ..plan import Plan
@@ -99,6 +100,7 @@ def explainer_of(source: Provenance, load: Callable[[], Classifier]) -> Method:
             f"{source.method} is not one of `pixelcert methods`, so this command cannot make it: use Python, with "
             f"pixelcert.verify(votes, explainer, image) or pixelcert.attack(votes, explainer, image)."
         )
+    check_method(source.method, source.params)
     return method(source.method, load(), source.layer, **source.params)
 
 
@@ -111,6 +113,12 @@ def check_same(votes: Votes, explainer: Explainer, image: Image) -> Tensor:
             f"these votes are about something else: {'; '.join(changed)}. Give the model, weights, method and image "
             f"that they were sampled with."
         )
+    shown, names = to_photo(clean), class_names(explainer, map(int, source.class_names))
+    same_photo = votes.photo is None or (shown is not None and np.array_equal(votes.photo, shown))
+    if votes.channels != len(clean) or not same_photo:
+        raise ArgumentError("the votes hold a picture, or a number of channels, that is not the image's: trust none.")
+    if names and names != dict(source.class_names):
+        raise ArgumentError(f"the votes name classes {dict(source.class_names)}, and the model {names}: trust none.")
     return clean.to(device)
 
 

@@ -1,7 +1,7 @@
 """Fresh: noisy copies explained in a new process, one in each call and in shuffled order.
 
-A new process has no memory of the process that counted the votes. What an explainer was asked before, and what else is
-in its batch, cannot be the same as then.
+A new process has no memory of the process that counted the votes, except what the explainer object itself keeps. What
+else is in its batch, and the order, cannot be the same as then.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ..basics.messages import ExplainerError
 from ..explainer import Explainer
+from ..models.loading import torchvision_models
 from ..plan import Plan
 from ..ranking import Counts, Ranking, answers_of
 from ..votes import Provenance
@@ -67,18 +69,21 @@ def count(work: Fresh, sent: bytes | str, report: Report) -> tuple[Counts, str]:
     return (work.do(report), sent) if isinstance(sent, str) else _in_a_new_process(work, sent, report)
 
 
-_ANSWER = "from pixelcert.sampling.fresh import answer; answer()"
+# Without the current folder, where modules of somebody else may lie, perhaps beside the votes.
+_ANSWER = "import sys; sys.path[:] = filter(None, sys.path); from pixelcert.sampling.fresh import answer; answer()"
 
 
 def _in_a_new_process(work: Fresh, sent: bytes, report: Report) -> tuple[Counts, str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
-    with subprocess.Popen([sys.executable, "-c", _ANSWER], **pipes, start_new_session=True) as process:
+    command = [sys.executable, "-c", _ANSWER, *(["torchvision"] if "torchvision" in sys.modules else [])]
+    with subprocess.Popen(command, **pipes, start_new_session=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(sent)
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it may answer before it has read everything
+                process.stdin.write(sent)
+                process.stdin.close()
             while True:
                 what, value = pickle.load(process.stdout)
                 if what == "done":
@@ -88,7 +93,8 @@ def _in_a_new_process(work: Fresh, sent: bytes, report: Report) -> tuple[Counts,
                 if what == "failed":
                     raise ExplainerError(f"the explainer failed in a new process ({value}): fix the cause.")
                 report(value)
-        except (EOFError, BrokenPipeError) as error:
+        except (EOFError, pickle.UnpicklingError) as error:
+            process.kill()
             process.wait()
             code = process.returncode
             raise ExplainerError(f"the new process ended with exit code {code}: read above what it printed.") from error
@@ -106,6 +112,8 @@ def answer() -> None:
             channel.flush()
 
         try:
+            if "torchvision" in sys.argv:
+                torchvision_models()  # imports it in the way that works beside a CPU-only torch
             work: Fresh = pickle.load(sys.stdin.buffer)
         except Exception as error:
             tell("unknown", f"{type(error).__name__}: {error}")

@@ -213,7 +213,8 @@ def differences(
 
 
 def _check_subject(subject: Subject, explainer: Explainer, plans: Sequence[Plan]) -> tuple[Tensor, int]:
-    image = check_image(subject.image, explainer.model.channels)
+    """Return the image as it is now, before the seed is drawn, and its target."""
+    image = check_image(subject.image, explainer.model.channels).clone()
     for plan in plans:
         check_levels_fit(plan.levels, image.shape[1:].numel(), plan.rule)
     return image, check_target(subject.target, explainer.model.count_classes(*image.shape[1:]))

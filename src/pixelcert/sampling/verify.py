@@ -29,6 +29,7 @@ from .independence import DependenceError
 from .sample import Image, repeat
 
 RISK = 0.001
+_ROUNDED = 0.1  # the share of votes up to which another kind of machine may round otherwise; 0.06 was seen
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,7 @@ class Verification:
     risk: float  # the chance that a true certificate is refuted
     same_process: str = ""  # why the fresh copies were not explained in a new process
     dependence: str = ""  # why no certificate can be about the explainer
+    steady: bool = True  # the recorded seed gives the same votes twice on this machine
 
     def __repr__(self) -> str:
         return f"Verification({self.verdict})"
@@ -53,9 +55,24 @@ class Verification:
         """The number of votes, among all levels and pixels, that did not come out again."""
         if self.again is None:
             return 0
-        votes, names = self.certificate.votes, ("ones", "zeros", "guess_ones", "predictions")
-        pairs = ((getattr(votes, name), getattr(self.again, name)) for name in names)
-        return sum(int(np.abs(one.astype(int) - other).sum()) for one, other in pairs if one is not None)
+        names = ("ones", "zeros", "guess_ones", "predictions")
+        pairs = ((getattr(self.certificate.votes, name), getattr(self.again, name)) for name in names)
+        return sum(_apart(one, other) for one, other in pairs)
+
+    @property
+    def mostly_lost(self) -> bool:
+        """True if more votes differ than by rounding on any machine: of a level, or for the certified labels of one."""
+        votes, again = self.certificate.votes, self.again
+        if again is None:
+            return False
+        for level, labels in self.certificate.labels.items():
+            place, sides = votes.index(level), ((votes.ones, again.ones, 1), (votes.zeros, again.zeros, 0))
+            lost = [np.maximum(was[place].astype(int) - now[place], 0) for was, now, _ in sides]
+            of_labels = sum(int(each[labels == side].sum()) for each, (*_, side) in zip(lost, sides, strict=True))
+            certified = votes.counted * int((labels != ABSTAIN).sum())
+            if sum(map(np.sum, lost)) > _ROUNDED * votes.counted * votes.pixels or of_labels > _ROUNDED * certified:
+                return True
+        return False
 
     @property
     def unlike(self) -> list[str]:
@@ -96,7 +113,8 @@ class Verification:
         """True if the certified class is the model's answer to too few fresh copies."""
         if (told := _certified_prediction(self.certificate)) is None:
             return False
-        kept = 0 if self.fresh.predictions is None else int(self.fresh.predictions[told.answer])
+        found = self.fresh.predictions
+        kept = int(found[told.answer]) if found is not None and told.answer < len(found) else 0
         return self.samples - kept >= self.votes_against_needed
 
     # ── Together ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +127,12 @@ class Verification:
     @property
     def sound(self) -> bool:
         """True if nothing was found that speaks against the certificate."""
-        return not (self.refuted or self.dependence or (self.differing and not self.unlike))
+        return not (self.refuted or self.dependence or self.mostly_lost or self._edited)
+
+    @property
+    def _edited(self) -> bool:
+        """True if votes differ although this machine, of the same kind, always gives the same ones."""
+        return bool(self.differing and not self.unlike and self.steady)
 
     @property
     def verdict(self) -> str:
@@ -119,18 +142,17 @@ class Verification:
         if self.refuted:
             return (
                 f"REFUTED: {self.refuted} of {self.checked} certified labels have a share below τ = "
-                f"{self.certificate.tau:g} in {self.samples} fresh copies. An honest certificate holds a false "
-                f"label with a probability of at most its α, {self.certificate.alpha}."
+                f"{self.certificate.tau:g} in {self.samples} fresh copies. An honest label "
+                f"map holds a false label with a probability of at most α = {self.certificate.alpha}."
             )
         if not self.sound:
-            return (
-                f"REFUTED: {self.differing} votes do not come out again when the recorded seed is used on a machine of "
-                f"the same kind."
-            )
+            why = "more than rounding explains" if self.mostly_lost else "on a machine of the same kind"
+            return f"REFUTED: {self.differing} votes do not come out again from the recorded seed, {why}."
         came = f"all but {self.differing} votes come" if self.differing else "the votes come"
         kept = f"all {self.checked} certified labels hold in {self.samples} fresh copies"
         held = kept if self.checked else "no label is certified"
-        return f"Nothing speaks against it: {came} out again, and {held}. This is no proof that it is right."
+        where = " They were explained in the same process." if self.same_process else ""
+        return f"Nothing speaks against it: {came} out again, and {held}.{where} This is no proof that it is right."
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything that JSON can hold."""
@@ -140,6 +162,7 @@ class Verification:
             "verdict": self.verdict,
             "dependence": self.dependence,
             "differing": self.differing,
+            "steady": self.steady,
             "unlike": self.unlike,
             "checked": self.checked,
             "refuted": self.refuted,
@@ -210,7 +233,10 @@ def verify_certificate(
         report(votes.plan.n + done, total)
 
     fresh, why = count(work, sent, later)
-    return Verification(certificate, again, fresh, fresh_seed, risk, why)
+    found = Verification(certificate, again, fresh, fresh_seed, risk, why)
+    if not found._edited:
+        return found
+    return replace(found, steady=_differ_nowhere(again, repeat(votes, explainer, given)))  # before it is refuted
 
 
 def _check_samples(certificate: Certificate, samples: int | None, risk: float) -> int:
@@ -219,6 +245,17 @@ def _check_samples(certificate: Certificate, samples: int | None, risk: float) -
     samples = certificate.votes.plan.n if samples is None else check_whole("samples", samples, 1, example=100)
     statistics.check_refutable(samples, certificate.tau, risk, _hypotheses(certificate))
     return samples
+
+
+def _differ_nowhere(one: Votes, other: Votes) -> bool:
+    return not (_apart(one.ones, other.ones) or _apart(one.zeros, other.zeros))
+
+
+def _apart(one: NDArray[Any] | None, other: NDArray[Any] | None) -> int:
+    """Count the votes by which two arrays differ; all of them if one is missing or of another size."""
+    if one is not None and other is not None and one.shape == other.shape:
+        return int(np.abs(one.astype(int) - other).sum())
+    return sum(int(array.sum()) for array in (one, other) if array is not None)
 
 
 def _certified_prediction(certificate: Certificate) -> Prediction | None:

@@ -29,7 +29,7 @@ from ..statistics import check_feasible
 from .settings import Settings
 
 FILE, KIND, VERSION = "resolved.json", "pixelcert inventory", 1
-SEED_FILE, SEED_KIND, SEED_VERSION = "seed.json", "pixelcert seed", 1
+SEED_KIND, SEED_VERSION = "pixelcert seed", 1
 NAMED = 3  # of the photographs that are left out
 
 
@@ -50,6 +50,7 @@ class Noise(NamedTuple):
 
     seed: int
     streams: bool  # each image has its own; not in folders of 0.1.0
+    photographs: str = ""  # a digest of those that were chosen before the seed was drawn
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Inventory:
 
     def plans(self) -> dict[tuple[Preset, float, int], Plan]:
         """Return the sampling plans, by preset, sigma and n."""
-        return {point: replace(plan, **self.noise._asdict()) for point, plan in self.settings.plans().items()}
+        seed, streams, _ = self.noise
+        return {point: replace(plan, seed=seed, streams=streams) for point, plan in self.settings.plans().items()}
 
     def sizes(self) -> dict[str, int]:
         """Return the side in pixels of all that is certified, by model and kind of scene in words."""
@@ -82,7 +84,7 @@ class Inventory:
             "settings": self.settings.model_dump(mode="json"),
             "models": {name: asdict(facts) for name, facts in self.models.items()},
             "selection": self.selection_file,
-            "noise": {"seed": str(self.noise.seed), "streams": self.noise.streams},
+            "noise": {**self.noise._asdict(), "seed": str(self.noise.seed)},
         }
         write_sealed(folder / FILE, KIND, VERSION, content)
 
@@ -112,7 +114,7 @@ def _noise_from(saved: Mapping[str, Any], settings: Settings) -> Noise:
     """Return a study's noise as saved; folders of 0.1.0 have the settings' seed, and one stream for all images."""
     if (noise := saved.get("noise")) is None:
         return Noise(settings.seed or 0, streams=False)
-    return Noise(int(noise["seed"]), bool(noise["streams"]))
+    return Noise(int(noise["seed"]), bool(noise["streams"]), str(noise["photographs"]))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def take_inventory(settings: Settings, base: Path, folder: Path, device: str | N
     if not file.exists():
         _keep_first(_choose(settings, base, photographs, filters, track("photographs")).save, file)
     selection = _load_selection(file)
-    noise = _settle_noise(settings, folder)  # last, when all that it serves is fixed
+    noise = _settle_noise(settings, folder, selection)  # last, when all that it serves is fixed
     inventory = Inventory(settings, models, selection, noise, file.name)
     _check_feasible(inventory)
     inventory.save(folder)
@@ -262,19 +264,20 @@ def _refuse_another(file: Path) -> None:
         )
 
 
-def _settle_noise(settings: Settings, folder: Path) -> Noise:
-    """Return the study's noise, with the seed of the study file, or else the folder's own."""
-    file = folder / SEED_FILE
+def _settle_noise(settings: Settings, folder: Path, selection: Selection) -> Noise:
+    """Return the study's noise, with the seed of the study file, or else the one drawn for these photographs."""
+    photographs = digest_of([chosen.digest for chosen in selection.photographs])[:8]
+    file = folder / f"seed-{photographs}.json"
     if not file.exists():
         known = _earlier_noise(folder, settings)
         if known is not None and not known.streams:
             return Noise(settings.seed or 0, streams=False)
-        seed = known.seed if known else settings.seed
+        seed = known.seed if known and known.photographs == photographs else settings.seed
         kept = {"seed": str(draw_seed() if seed is None else seed)}
         _keep_first(lambda path: write_sealed(path, SEED_KIND, SEED_VERSION, kept), file)
     remedy = "restore it, or delete it and set seed to the one that the study's votes name"
     kept = read_sealed(file, SEED_KIND, SEED_VERSION, remedy)
-    return Noise(int(kept["seed"]) if settings.seed is None else settings.seed, streams=True)
+    return Noise(int(kept["seed"]) if settings.seed is None else settings.seed, True, photographs)
 
 
 def _earlier_noise(folder: Path, settings: Settings) -> Noise | None:
