@@ -87,6 +87,61 @@ def test_nothing_is_kept_of_a_cheat():
         pc.sample(changed_after(5), IMAGE, 0, batch_size=7)
 
 
+def raising(call: int, error: BaseException) -> Callable[[Tensor, Tensor], Tensor]:
+    """Raise an error in that call, from 1, and in all that follow."""
+    calls: list[int] = []
+
+    def explain_or_raise(images: Tensor, targets: Tensor) -> Tensor:
+        calls.append(len(images))
+        if len(calls) >= call:
+            raise error
+        return images[:, 0]
+
+    return explain_or_raise
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("size", [60, 99, 100])
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_votes_that_no_check_has_seen_are_not_kept(size, error, ahead, monkeypatch):
+    """An explainer may end its own check, in the first call of one image."""
+    monkeypatch.setattr(loop, "_ahead", lambda task: ahead)
+
+    def ending(images: Tensor, targets: Tensor) -> Tensor:
+        if images.unique(dim=0).shape[0] == 1 and len(seen) > 0:
+            raise error
+        seen.append(len(images))
+        return coin(images[0]).expand(len(images), -1, -1)
+
+    seen: list[int] = []
+    with pytest.raises(type(error)) as ended:
+        pc.sample(ending, IMAGE, 0, batch_size=size)
+    assert not isinstance(ended.value, pc.SamplingError)
+    if isinstance(ended.value, pc.Interrupted):
+        assert ended.value.votes.counted == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()], ids=repr)
+def test_an_error_in_the_last_check_keeps_only_what_was_checked(error):
+    """It repeats the last batch when the votes are resumed, and so the check."""
+    calls = 0
+
+    def counting(images: Tensor, targets: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return images[:, 0]
+
+    expected = pc.sample(counting, IMAGE, 0, batch_size=50, seed=0)
+    explainer = raising(calls, error)
+    with pytest.raises((pc.SamplingError, pc.Interrupted)) as ended:
+        pc.sample(explainer, IMAGE, 0, batch_size=50, seed=0)
+    votes = ended.value.votes
+    assert votes.counted == 50
+    assert votes.provenance.batches == [[0, 50]]
+    counting.__qualname__ = votes.provenance.method
+    np.testing.assert_array_equal(votes.resume(counting, IMAGE).ones, expected.ones)
+
+
 def test_images_that_were_done_before_a_cheat_shows_keep_their_votes():
     sampling = sample_each(Plan(n=20, levels=(50,)), changed_after(13), [Subject(IMAGE, 0)] * 3, Tuning(4))
     assert next(sampling).complete  # 5 batches, 3 rows, and 1 image again

@@ -67,6 +67,10 @@ class Task:
     batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
     has_map: bool = False  # True once a map was not NaN everywhere
     surgery: Mapping[str, str] | None = None  # of the last batch: another image may have begun since
+    safe: tuple[Counts, ...] = field(init=False)  # of the checked batches: all that an interruption may keep
+
+    def __post_init__(self) -> None:
+        self.safe = self.counts
 
     @property
     def plan(self) -> Plan:
@@ -132,6 +136,7 @@ class _Batch(NamedTuple):
     """A batch that was queued."""
 
     pieces: list[_Piece]
+    counted: list[tuple[Counts, ...]]  # of each piece's task, with this batch
     nan: Tensor  # (B,), True for a map that is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
     rows: Rows | None  # to check
@@ -164,6 +169,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                 _wait(batch)
                 if batch.rows:
                     watch.check(batch.rows)
+                _accept(batch)
                 for task, samples, _ in batch.pieces:
                     if samples.stop == task.plan.n:
                         watch.check_again()
@@ -176,7 +182,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             raise
         raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
     except Exception as error:
-        if not begun or begun[0].left.start == 0 or isinstance(error, (_NothingButNaNError, DependenceError)):
+        if not begun or begun[0].safe[0].counted == 0 or isinstance(error, (_NothingButNaNError, DependenceError)):
             raise
         votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
@@ -187,9 +193,11 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
 
 
 def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
-    """Return the votes counted so far, and those being counted now."""
+    """Return the votes that were counted and checked."""
     if task.clean.device.type == "cuda":
         torch.cuda.synchronize(task.clean.device)
+    task.counts = task.safe
+    task.batches = [pair for pair in task.batches if pair[0] < task.counts[0].counted]
     return task.to_votes(explainer, batch_size)
 
 
@@ -234,7 +242,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         if not task.batches or task.batches[-1][1] != batch_size:
             task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
-    return _Batch(pieces, nan, done, rows)
+    return _Batch(pieces, counted, nan, done, rows)
 
 
 def _ahead(task: Task) -> int:
@@ -243,13 +251,21 @@ def _ahead(task: Task) -> int:
 
 
 def _wait(batch: _Batch) -> None:
-    """Wait for the batch, then report progress."""
+    """Wait for the batch, and refuse an explainer without any map."""
     if batch.done is not None:
         batch.done.synchronize()
     for task, samples, slots in batch.pieces:
         task.has_map = task.has_map or not bool(batch.nan[slots].all())
         if not task.has_map and samples.stop >= min(task.plan.n, len(batch.nan)):  # as many as fill a batch
             raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
+
+
+def _accept(batch: _Batch) -> None:
+    """Keep the votes of a checked batch, then report progress. An image's last votes wait for its last check."""
+    for (task, samples, _), counts in zip(batch.pieces, batch.counted, strict=True):
+        if samples.stop < task.plan.n:
+            task.safe = counts
+    for task, samples, _ in batch.pieces:
         if task.progress is not None:
             task.progress(samples.stop, task.plan.n)
 
