@@ -343,9 +343,23 @@ FAULTS = (
     Fault(
         "sampling",
         "only the first row of a batch is compared",
-        "places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]",
+        "places = sorted({0, _between(size), size - 1}) if begins or not known else [size - 1]",
         "places = [0]",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[one-row-but-for-the-first-and-last-100]",
+    ),
+    Fault(
+        "sampling",
+        "the places of the rows that are compared can be known beforehand",
+        "return 1 + secrets.randbelow(size - 2) if size > 2 else 0",
+        "return size // 2 if size > 2 else 0",
+        "tests/test_independence.py::test_places_are_drawn_between_the_first_and_the_last",
+    ),
+    Fault(
+        "sampling",
+        "an explainer sees votes in its first call",
+        "if not self._called:",
+        "if False:",
+        "tests/test_independence.py::test_the_first_call_is_about_a_copy_that_is_not_counted",
     ),
     Fault(
         "sampling",
@@ -373,7 +387,7 @@ FAULTS = (
         "no image is explained again after the samples",
         "watch.check_again()\n",
         "pass\n",
-        "tests/test_independence.py::test_cheats_are_refused_or_not_certified[changed-after-4-calls-7]",
+        "tests/test_independence.py::test_cheats_are_refused_or_not_certified[changed-after-5-calls-7]",
     ),
     Fault(
         "sampling",

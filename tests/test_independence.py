@@ -56,6 +56,12 @@ def certified(explainer: Any, size: int, image: Tensor = IMAGE, n: int = 100) ->
         return pc.certify(explainer, image, 0, batch_size=size, levels=50, n=n, seed=0).percent_certified(50)
 
 
+@pytest.fixture(autouse=True)
+def _drawn(monkeypatch):
+    """Draw the same place between first and last in every test, neither the middle nor one that cheats copy."""
+    monkeypatch.setattr(independence, "_between", lambda size: min(2 * size // 3, max(0, size - 2)))
+
+
 # ── Cheats ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -84,7 +90,7 @@ def test_every_cheat_has_a_line_in_the_docs(name):
 def test_nothing_is_kept_of_a_cheat():
     """Votes of a dependent explainer are no partial votes, even if they show only at the end."""
     with pytest.raises(DependenceError):
-        pc.sample(changed_after(5), IMAGE, 0, batch_size=7)
+        pc.sample(changed_after(6), IMAGE, 0, batch_size=7)
 
 
 def raising(call: int, error: BaseException) -> Callable[[Tensor, Tensor], Tensor]:
@@ -143,8 +149,8 @@ def test_an_error_in_the_last_check_keeps_only_what_was_checked(error):
 
 
 def test_images_that_were_done_before_a_cheat_shows_keep_their_votes():
-    sampling = sample_each(Plan(n=20, levels=(50,)), changed_after(13), [Subject(IMAGE, 0)] * 3, Tuning(4))
-    assert next(sampling).complete  # 5 batches, 3 rows, and 1 image again
+    sampling = sample_each(Plan(n=20, levels=(50,)), changed_after(14), [Subject(IMAGE, 0)] * 3, Tuning(4))
+    assert next(sampling).complete  # a copy, 5 batches, 3 rows, and 1 image again
     with pytest.raises(DependenceError):
         list(sampling)
 
@@ -185,6 +191,42 @@ def test_a_mean_over_the_batch_is_refused_in_batches_and_allowed_in_batches_of_o
     assert pc.sample(averaged, IMAGE, 0, batch_size=1).complete
 
 
+def test_the_first_call_is_about_a_copy_that_is_not_counted():
+    """So what an explainer keeps of it, such as a reference, is not made of votes."""
+    calls: list[Tensor] = []
+
+    def keeping(images: Tensor, targets: Tensor) -> Tensor:
+        calls.append(images.clone())
+        return images[:, 0]
+
+    torch.manual_seed(0)
+    before = states()
+    pc.sample(keeping, IMAGE, 0, batch_size=50, seed=0)
+    assert not moved(before, states())
+    assert [len(images) for images in calls[:2]] == [1, 50]
+    assert not any((images == calls[0]).flatten(1).all(dim=1).any() for images in calls[1:])
+    assert 0.05 < (calls[0][0] - IMAGE).std() < 0.3, "a noisy copy like others"
+
+
+def test_places_are_drawn_between_the_first_and_the_last(monkeypatch):
+    monkeypatch.undo()
+    assert {independence._between(5) for _ in range(200)} == {1, 2, 3}
+    assert [independence._between(size) for size in (1, 2, 3)] == [0, 0, 1]
+
+
+def test_a_batch_that_did_not_fit_in_memory_is_checked_when_it_comes_again():
+    failed: list[int] = []
+
+    def mixing(images: Tensor, targets: Tensor) -> Tensor:
+        if len(images) == 3 and not failed:
+            failed.append(3)
+            raise MemoryError
+        return fair(images, targets) if len(images) != 3 else coin(images.sum(dim=0)).expand(3, -1, -1)
+
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(mixing, IMAGE, 0, n=13, batch_size=10, tau=None)
+
+
 class Remembering(pc.Explainer):
     """An explainer that remembers its checks, as methods do, and is honest for a few calls."""
 
@@ -201,7 +243,7 @@ class Remembering(pc.Explainer):
 
 
 def test_an_explainer_that_was_refused_at_the_end_is_refused_again():
-    explainer = Remembering(5)
+    explainer = Remembering(6)
     with pytest.raises(DependenceError):
         pc.sample(explainer, IMAGE, 0, batch_size=7)
     assert not explainer.examined
@@ -216,7 +258,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def without_row(which: int) -> Patch:
-    """Leave out the first, middle or last row."""
+    """Leave out the first, middle or last row, where that in the middle is not drawn."""
     rows = Independence.rows
 
     def fewer(self: Independence, *given: Any) -> Any:
@@ -226,7 +268,16 @@ def without_row(which: int) -> Patch:
         places = [found.places[row] for row in kept]
         return found._replace(places=places, images=found.images[kept], targets=found.targets[kept])
 
-    return lambda patch: patch.setattr(Independence, "rows", fewer)
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        in_the_middle(patch)
+        patch.setattr(Independence, "rows", fewer)
+
+    return patched
+
+
+def in_the_middle(patch: pytest.MonkeyPatch) -> None:
+    """Draw no place, so that everybody knows it."""
+    patch.setattr(independence, "_between", lambda size: size // 2)
 
 
 def answer(name: str, value: Any, where: Any = independence) -> Patch:
@@ -262,12 +313,13 @@ def without_others(patch: pytest.MonkeyPatch) -> None:
 SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets through
     "first row": (without_row(0), "one row, but for the middle and last", 100),
     "middle row": (without_row(1), "one row, but for the first and last", 100),
+    "a place that is drawn": (in_the_middle, "one row, but for the first, middle and last", 100),
     "last row": (without_row(2), "one row, but for the first and middle", 100),
     "rows in their batch": (answer("_differ", False, Independence), "the first row", 100),
     "more than rounding": (answer("_is_rounding", True, Independence), "the whole batch", 100),
     "in its place among others": (without_others, "two lines of the whole batch", 100),
     "much, whatever the others are": (answer("_votes_differ", False), "the place in the batch", 100),
-    "again after the samples": (answer("check_again", None, Independence), "changed after 4 calls", 7),
+    "again after the samples": (answer("check_again", None, Independence), "changed after 5 calls", 7),
     "ranked before anything is asked": (asking_before_ranking, "one buffer for all answers", 100),
     "the image ignored": (answer("_ignores_the_image", False, Independence), "random, seeded for each call", 1),
     "numbers drawn": (answer("moved", False), "random, seeded for each call", 1),
@@ -561,15 +613,15 @@ def test_a_method_is_checked_once_for_its_network_size_and_batch(monkeypatch):
             pc.sample(explainer, image, 0, batch_size=size, precision="float32", tau=None, levels=levels)
         return sum(explained)
 
-    assert cost("grad", 50, IMAGE) == 4
+    assert cost("grad", 50, IMAGE) == 5
     assert cost("grad", 50, OTHER) == cost("grad", 50, IMAGE, levels=5) == 0
-    assert cost("grad", 25, OTHER) == 4
-    assert cost("gb", 25, OTHER) == 4
-    assert cost("grad", 50, IMAGE[:, 1:, 1:]) == 4
+    assert cost("grad", 25, OTHER) == 5
+    assert cost("gb", 25, OTHER) == 5
+    assert cost("grad", 50, IMAGE[:, 1:, 1:]) == 5
     assert cost("grad", 25, IMAGE) == 0
     with torch.no_grad():
         next(model.net.parameters()).mul_(2)
-    assert cost("grad", 50, IMAGE) == 4
+    assert cost("grad", 50, IMAGE) == 5
 
 
 # ── Built-in methods ──────────────────────────────────────────────────────────────────────────────────────────────────

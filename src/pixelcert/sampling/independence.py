@@ -1,13 +1,15 @@
 """Independence: a few more calls, which show whether a map depends on more than its own image.
 
 The proof of a certificate needs independent votes. They are not independent if a map depends on the other images of its
-batch, on earlier calls, or on random numbers that images share. So the first, middle and last image of a batch are
-explained once more, each by itself, and the first of them again after all samples of its image. No check sees
-everything: docs/guarantee.md says what these do not see.
+batch, on earlier calls, or on random numbers that images share. So the first and last image of a batch, and one between
+that nobody knows beforehand, are explained once more, each by itself, and the first of them again after all samples of
+its image. The very first call is about a copy that is not counted. No check sees everything: docs/guarantee.md says
+what these do not see.
 """
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -55,6 +57,7 @@ class Independence:
         self._copies = (tuning.batch_size or 1) if tuning.compile is True else 1  # a network is compiled for its batch
         self._begun, self._passed = frozenset[Hashable](), frozenset[Hashable]()  # kinds of batches: seen, and checked
         self._witness: Rows | None = None  # the first image that was explained by itself
+        self._called = False
 
     def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
         """Copy three rows if an image begins in this batch, the last if only the batch size is new; else None."""
@@ -63,8 +66,19 @@ class Independence:
         if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):
             return None
         size = len(images)
-        places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]
+        places = sorted({0, _between(size), size - 1}) if begins or not known else [size - 1]
         return Rows(plan, size, places, images[places], targets[places])
+
+    def call_first(self, copy: Tensor, target: Tensor) -> None:
+        """Explain a copy (C, H, W) that is never counted, so that state from the first call is not made of votes."""
+        if not self._called:
+            with put_back(), rounding(self._tuning, copy.device):
+                self._explain_one(copy, target)
+        self._called = True
+
+    def begin_again(self) -> None:
+        """Check the next batch like the first: memory ran out, so no kind of batch is known to have been explained."""
+        self._begun = frozenset()
 
     def check(self, rows: Rows) -> None:
         """Refuse an explainer whose maps of these rows differ between their batch and single calls."""
@@ -171,6 +185,11 @@ class Independence:
 def _kind(size: int, images: Tensor) -> Hashable:
     """Return what a batch has in common with others of its size and shape."""
     return (size, *images.shape[1:])
+
+
+def _between(size: int) -> int:
+    """Draw a place between the first and the last, which no explainer can know beforehand."""
+    return 1 + secrets.randbelow(size - 2) if size > 2 else 0
 
 
 def _other(image: Tensor) -> Tensor:

@@ -163,6 +163,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                 if batch_size == 1 or not out_of_memory(error):
                     raise
                 batch_size //= 2
+                watch.begin_again()
                 continue
             if not pieces or len(queued) > _ahead(begun[0]):
                 batch = queued.popleft()
@@ -226,6 +227,9 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         noisy(task.clean, first.plan.sigma, task.key, samples, out=images[slots])
         targets[slots] = task.provenance.target
     rows = watch.rows(images, targets, first.plan, any(piece.samples.start == 0 for piece in pieces))
+    if rows:
+        uncounted = range(first.plan.n, first.plan.n + 1)
+        watch.call_first(noisy(clean, first.plan.sigma, first.key, uncounted)[0], targets[0])
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
     rows = rows and rows.answered(maps)
