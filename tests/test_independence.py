@@ -3,8 +3,9 @@
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from cheats import (
     fixed,
     of_the_clean_image,
     of_the_time,
+    of_the_whole_batch,
     random_numbers_of_torch,
 )
 from small_networks import tiny
@@ -228,7 +230,7 @@ def test_a_batch_that_did_not_fit_in_memory_is_checked_when_it_comes_again():
 
 
 class Remembering(pc.Explainer):
-    """An explainer that remembers its checks, as methods do, and is honest for a few calls."""
+    """An explainer that remembers its checks, as only methods may, and is honest for a few calls."""
 
     def __init__(self, calls: int) -> None:
         self.known: set[Any] = set()
@@ -242,8 +244,38 @@ class Remembering(pc.Explainer):
         return Explanation(self.cheat(images, targets))
 
 
-def test_an_explainer_that_was_refused_at_the_end_is_refused_again():
+class Everything(set[Any]):
+    """A set that holds everything."""
+
+    def __contains__(self, what: object) -> bool:
+        return True
+
+
+def test_only_methods_of_this_package_vouch_for_batches():
+    explainer = Remembering(0)
+    explainer.known, explainer.cheat = Everything({0}), CHEATS["the whole batch"].make()
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(explainer, IMAGE, 0, batch_size=20)
+
+
+def test_a_users_version_of_a_method_is_checked_for_every_image():
+    @dataclass(frozen=True)
+    class Mine(type(pc.method("grad", tiny(), "input"))):  # type: ignore[misc]
+        mixing: ClassVar[bool] = False
+
+        def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+            return Explanation(of_the_whole_batch()(images, targets) if self.mixing else images[:, 0])
+
+    explainer = Mine(tiny(), "input")
+    pc.sample(explainer, IMAGE, 0, batch_size=20)
+    Mine.mixing = True
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(explainer, IMAGE, 0, batch_size=20)
+
+
+def test_an_explainer_that_was_refused_at_the_end_is_refused_again(monkeypatch):
     explainer = Remembering(6)
+    monkeypatch.setattr(Remembering, "__module__", "pixelcert.methods.remembering")
     with pytest.raises(DependenceError):
         pc.sample(explainer, IMAGE, 0, batch_size=7)
     assert not explainer.examined
