@@ -24,7 +24,7 @@ from pixelcert.basics.files import sha256
 SIDE = 16
 IMAGE = torch.rand(3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
-Maps = Callable[[Tensor, Tensor], Tensor]
+Maps = Callable[[Tensor, Tensor], Any]
 
 
 def coin(of: Tensor) -> Tensor:
@@ -155,6 +155,30 @@ def kept_of_a_batch_without_memory() -> Maps:
             kept.append(coin(images.sum(dim=0)))
             raise MemoryError
         return fair(images, targets) / 1e3 + (kept[0] if kept else 0)
+
+    return cheat
+
+
+# ── Logits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def logits_of_the_whole_batch() -> Maps:
+    def cheat(images: Tensor, targets: Tensor) -> Any:
+        sure = torch.zeros(len(images), 10)
+        sure[:, int(coin(images.sum(dim=0))[0, 0] * 10)] = 1
+        return pc.Explanation(fair(images, targets), sure)
+
+    return cheat
+
+
+def logits_by_chance() -> Maps:
+    """Draw one class for each call, from numbers of its own."""
+    generator = torch.Generator().manual_seed(0)
+
+    def cheat(images: Tensor, targets: Tensor) -> Any:
+        sure = torch.zeros(len(images), 10)
+        sure[:, torch.randint(10, (1,), generator=generator)] = 1
+        return pc.Explanation(fair(images, targets), sure)
 
     return cheat
 
@@ -317,6 +341,8 @@ CHEATS = {
     "changed after 5 calls": Cheat(partial(changed_after, 5), (1, 7), _CALLS),
     "changed after 6 calls": Cheat(partial(changed_after, 6), (1, 7), _CALLS),
     "changed after 90 calls": Cheat(partial(changed_after, 90), (1,), _CALLS),
+    "logits of the whole batch": Cheat(logits_of_the_whole_batch, (7, 100), "logits"),
+    "logits by chance": Cheat(logits_by_chance, (1, 7, 100), "logits"),
     "one buffer for all answers": Cheat(one_buffer_for_all_answers, (7, 100)),
     "remembered by address": Cheat(remembered_by_address, (7,), f"{_CALLS}|images share"),  # memory decides which
     "answers of a thread": Cheat(answers_of_a_thread, (1, 7, 100), _CALLS),

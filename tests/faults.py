@@ -392,15 +392,15 @@ FAULTS = (
     Fault(
         "sampling",
         "images are copied only after the explainer has seen them",
-        "rows = rows and rows.answered(maps)",
-        "rows = rows and rows._replace(images=images[rows.places]).answered(maps)",
+        "rows = rows and rows.answered(maps, answers)",
+        "rows = rows and rows._replace(images=images[rows.places]).answered(maps, answers)",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[inputs-overwritten-100]",
     ),
     Fault(
         "sampling",
         "the maps of a check share the explainer's memory",
-        "images, targets).maps[0].clone()",
-        "images, targets).maps[0]",
+        "return explanation.maps[0].clone(), None if",
+        "return explanation.maps[0], None if",
         "tests/test_independence.py::test_an_explainer_may_write_all_its_maps_to_the_same_memory",
     ),
     Fault(

@@ -325,8 +325,8 @@ def asking_before_ranking(patch: pytest.MonkeyPatch) -> None:
         explainers.append(explainer)
         return explain(explainer, *given)
 
-    def answered_and_asked(rows: Rows, maps: Tensor) -> Rows:
-        copied = answered(rows, maps)
+    def answered_and_asked(rows: Rows, *given: Any) -> Rows:
+        copied = answered(rows, *given)
         explain(explainers[-1], rows.images[:1], rows.targets[:1])
         return copied
 
@@ -339,7 +339,10 @@ def without_training_mode(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_others(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Independence, "_explain_among_others", lambda self, rows, row: rows.maps[row])
+    def as_it_was(self: Independence, rows: Rows, row: int) -> Explanation:
+        return Explanation(rows.maps[row].expand(rows.size, -1, -1))
+
+    patch.setattr(Independence, "_explain_among_others", as_it_was)
 
 
 SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets through
@@ -350,6 +353,7 @@ SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets th
     "rows in their batch": (answer("_differ", False, Independence), "the first row", 100),
     "more than rounding": (answer("_is_rounding", True, Independence), "the whole batch", 100),
     "in its place among others": (without_others, "two lines of the whole batch", 100),
+    "answers in their batch": (answer("_check_answers", None, Independence), "logits of the whole batch", 100),
     "much, whatever the others are": (answer("_votes_differ", False), "the place in the batch", 100),
     "again after the samples": (answer("check_again", None, Independence), "changed after 5 calls", 7),
     "ranked before anything is asked": (asking_before_ranking, "one buffer for all answers", 100),
@@ -364,6 +368,11 @@ SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets th
 def test_without_any_one_check_a_cheat_is_certified(check, monkeypatch):
     patch, name, size = SWITCHED_OFF[check]
     patch(monkeypatch)
+    if name.startswith("logits"):
+        predictions = pc.sample(CHEATS[name].make(), IMAGE, 0, batch_size=size, seed=0).predictions
+        assert predictions is not None
+        assert predictions.max() == 100
+        return
     assert certified(CHEATS[name].make(), size) > 1
 
 
@@ -471,6 +480,17 @@ def test_rounding_in_a_low_precision_may_turn_a_map_around_but_other_images_may_
         pc.sample(by_others, IMAGE, 0, **settings)
     with pytest.raises(DependenceError):  # in float32 nothing turns a map around by rounding
         pc.sample(by_size, IMAGE, 0, batch_size=size, precision="float32")
+
+
+@pytest.mark.parametrize("size", [2, 7, 100])
+def test_answers_that_depend_on_the_size_of_a_batch_only_are_no_dependence(size):
+    """As rounding may turn logits that are nearly tied."""
+
+    def rounding(images: Tensor, targets: Tensor) -> Explanation:
+        answers = torch.full((len(images),), int(len(images) > 1))
+        return Explanation(images[:, 0], F.one_hot(answers, 5).float())
+
+    assert pc.sample(rounding, IMAGE, 0, batch_size=size).complete
 
 
 def test_an_explainer_may_write_all_its_maps_to_the_same_memory():

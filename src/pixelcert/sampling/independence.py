@@ -19,9 +19,9 @@ from torch import Tensor
 
 from ..basics.generators import moved, put_back, seed_all, states
 from ..basics.messages import ExplainerError, PixelcertWarning
-from ..explainer import Explainer, Tuning, explain
+from ..explainer import Explainer, Explanation, Tuning, explain
 from ..plan import Plan
-from ..ranking import Ranking
+from ..ranking import Ranking, answers_of
 from .precision import rounding
 
 _EXACT = ("float32", "float64")
@@ -36,7 +36,7 @@ class DependenceError(ExplainerError):
 
 
 class Rows(NamedTuple):
-    """Some images of a batch, copied before the explainer sees them, and then their maps, copied at once."""
+    """Some images of a batch, copied before the explainer sees them, and then what it answered, copied at once."""
 
     plan: Plan
     size: int  # of the batch
@@ -44,10 +44,11 @@ class Rows(NamedTuple):
     images: Tensor
     targets: Tensor
     maps: Tensor = torch.empty(0)  # (rows, H, W), once answered
+    answers: Tensor | None = None  # (rows,), the predicted classes
 
-    def answered(self, maps: Tensor) -> Rows:
+    def answered(self, maps: Tensor, answers: Tensor | None = None) -> Rows:
         """Copy the rows' maps out of the batch's, because an explainer may write its next maps over them."""
-        return self._replace(maps=maps[self.places])
+        return self._replace(maps=maps[self.places], answers=None if answers is None else answers[self.places])
 
 
 class Independence:
@@ -84,7 +85,8 @@ class Independence:
     def check(self, rows: Rows) -> None:
         """Refuse an explainer whose maps of these rows differ between their batch and single calls."""
         with put_back(), rounding(self._tuning, rows.images.device):
-            maps, drew = self._explain_alone(rows)
+            alone, drew = self._explain_alone(rows)
+            maps = alone.maps
             suspects = [row for row in range(len(maps)) if self._differ(rows.plan, rows.maps[row], maps[row])]
             if drew and self._ignores_the_image(rows, maps[0]):
                 raise DependenceError(
@@ -93,10 +95,11 @@ class Independence:
                 )
             if suspects and not self._is_rounding(rows, suspects, maps):
                 raise DependenceError(self._cause(rows, suspects[0]))
+            self._check_answers(rows, alone)
         if drew:
             told = "the explainer draws random numbers, the same for equal images: the certificate is about these."
             warnings.warn(told, PixelcertWarning, stacklevel=5)
-        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1])
+        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1], answers=None)
         self._passed |= {_kind(rows.size, rows.images)}
 
     def check_again(self) -> None:
@@ -115,18 +118,37 @@ class Independence:
         """The batches in which a method was checked; None for all that users define, also from methods."""
         return self._explainer.examined if type(self._explainer).__module__.startswith(_OWN) else None
 
-    def _explain_alone(self, rows: Rows) -> tuple[Tensor, bool]:
-        """Return the map of each row by itself, the last row first, and True if random numbers were drawn."""
+    def _check_answers(self, rows: Rows, alone: Rows) -> None:
+        """Refuse an explainer whose answer to a row is another by itself, and also among other images."""
+        if rows.answers is None or alone.answers is None or self._tuning.precision not in _EXACT:
+            return
+        for row in (rows.answers != alone.answers).nonzero().flatten().tolist():
+            again = _answers(self._explain_among_others(rows, row))
+            if again is None or again[rows.places[row]] != rows.answers[row]:  # else it is the rounding of that batch
+                raise DependenceError(
+                    f"the explainer's logits of an image depend on the rest of the batch, on earlier calls or on "
+                    f"random numbers, {_LOST}: compute each image's logits from it alone, or return maps only."
+                )
+
+    def _explain_alone(self, rows: Rows) -> tuple[Rows, bool]:
+        """Explain each row by itself, the last row first; return True with it if random numbers were drawn."""
         seed_all(_ELSEWHERE)
         before = states()
         each = zip(rows.images.flip(0), rows.targets.flip(0), strict=True)
-        maps = [self._explain_one(image, target) for image, target in each]
-        return torch.stack(maps[::-1]), moved(before, states())
+        maps, answers = zip(*(self._explain_and_answer(image, target) for image, target in each), strict=True)
+        told = None if None in answers else torch.stack(answers[::-1])
+        return rows._replace(maps=torch.stack(maps[::-1]), answers=told), moved(before, states())
 
-    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+    def _explain_and_answer(self, image: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
         """Explain an image by itself, and copy the map (H, W), because an explainer may use its memory again."""
         images, targets = image.repeat(self._copies, 1, 1, 1), target.repeat(self._copies)
-        return explain(self._explainer, images, targets).maps[0].clone()
+        explanation = explain(self._explainer, images, targets)
+        answers = _answers(explanation)
+        return explanation.maps[0].clone(), None if answers is None else answers[0]
+
+    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+        """Return the map (H, W) of an image by itself."""
+        return self._explain_and_answer(image, target)[0]
 
     def _ignores_the_image(self, rows: Rows, own: Tensor) -> bool:
         """Return True if another image has the first row's map too, and it is not constant."""
@@ -142,18 +164,18 @@ class Independence:
         if rows.size == 1:
             return False
         row = suspects[-1]
-        among_others = self._explain_among_others(rows, row)
+        among_others = self._explain_among_others(rows, row).maps[rows.places[row]]
         if any(_votes_differ(rows.plan, rows.maps[suspect], alone[suspect], 1) for suspect in suspects):
             low = self._explainer.tunable and self._tuning.precision not in _EXACT
             return low and torch.equal(rows.maps[row].nan_to_num(), among_others.nan_to_num())
         return not self._differ(rows.plan, rows.maps[row], among_others)
 
-    def _explain_among_others(self, rows: Rows, row: int) -> Tensor:
+    def _explain_among_others(self, rows: Rows, row: int) -> Explanation:
         """Explain a row in its place among other images: kernels round by the place and by the size of the batch."""
         place, image = rows.places[row], rows.images[row]
         images, targets = _other(image).repeat(rows.size, 1, 1, 1), rows.targets[row].repeat(rows.size)
         images[place] = image
-        return explain(self._explainer, images, targets).maps[place]
+        return explain(self._explainer, images, targets)
 
     def _differ(self, plan: Plan, one: Tensor, other: Tensor) -> bool:
         """Return True if two maps (H, W) of an image differ by more than rounding."""
@@ -191,6 +213,11 @@ class Independence:
 def _kind(size: int, images: Tensor) -> Hashable:
     """Return what a batch has in common with others of its size and shape."""
     return (size, *images.shape[1:])
+
+
+def _answers(explanation: Explanation) -> Tensor | None:
+    """Return the predicted classes (B,), if the explainer has logits."""
+    return None if explanation.logits is None else answers_of(explanation.logits)
 
 
 def _between(size: int) -> int:

@@ -232,9 +232,9 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         watch.call_first(noisy(clean, first.plan.sigma, first.key, uncounted)[0], targets[0])
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-    rows = rows and rows.answered(maps)
-    rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
+    rows = rows and rows.answered(maps, answers)
+    rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     counted = []
     for task, _, slots in pieces:
         each = zip(task.counts, rankings, plans, strict=True)
