@@ -85,6 +85,19 @@ def two_lines_of_the_whole_batch() -> Maps:
     return cheat
 
 
+def a_pixel_of_the_whole_batch(value: float, huge: float = 0) -> Maps:
+    """Let all images choose one pixel, which may be infinite, or hidden by two huge pixels, equal in all maps."""
+
+    def cheat(images: Tensor, targets: Tensor) -> Tensor:
+        maps = fair(images, targets).flatten(1)
+        maps[:, coin(images.sum(dim=0)).argmax()] = value
+        if huge:
+            maps[:, 0], maps[:, -1] = huge, -huge
+        return maps.view(-1, SIDE, SIDE)
+
+    return cheat
+
+
 def inputs_overwritten() -> Maps:
     def cheat(images: Tensor, targets: Tensor) -> Tensor:
         images[:] = images[:1].clone()
@@ -332,6 +345,10 @@ CHEATS = {
     "one row, but for the first and middle": Cheat(partial(of_one_row_except, 0, 0.5), (7, 100), _REST),
     "one row, but for the first, middle and last": Cheat(partial(of_one_row_except, 0, 0.5, 1), (7, 100), _REST),
     "two lines of the whole batch": Cheat(two_lines_of_the_whole_batch, (2, 7, 100), _REST),
+    "an infinite pixel, of the whole batch": Cheat(partial(a_pixel_of_the_whole_batch, torch.inf), (7, 100), _REST),
+    "a pixel between huge ones, of the whole batch": Cheat(
+        partial(a_pixel_of_the_whole_batch, 5, 1e9), (7, 100), _REST
+    ),
     "inputs overwritten": Cheat(inputs_overwritten, (7, 100), _REST),
     "the place in the batch": Cheat(of_the_place_in_the_batch, (100,), _REST),
     "the last answer again": Cheat(last_answer_again, (1, 7, 100), _CALLS),

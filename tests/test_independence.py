@@ -458,6 +458,24 @@ def test_values_differ_by_rounding_up_to_one_in_ten_thousand(offset):
     assert not independence._values_differ(torch.full((2, 2), 0.3), torch.full((2, 2), 0.3) * (1 + 1e-7))
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_values_that_are_not_finite_differ_in_kind(value):
+    one = torch.rand(SIDE, SIDE)
+    other = one.clone()
+    other[3, 4] = value
+    assert not independence._values_differ(other, other.clone())
+    assert independence._values_differ(one, other)
+    assert not independence._values_differ(torch.full((2, 2), value), torch.full((2, 2), value))
+
+
+def test_a_few_huge_values_hide_no_difference():
+    one = torch.rand(SIDE, SIDE)
+    one[0, 0], one[-1, -1] = 1e9, -1e9
+    wave = (torch.rand(SIDE, SIDE) - 0.5).sign()
+    assert independence._values_differ(one, one + wave * 1e-3)
+    assert not independence._values_differ(one, one + wave * 1e-5)
+
+
 class Turning(pc.Explainer):
     """A method in bfloat16 whose logit, near zero, has another sign in another batch: as rounding may turn it."""
 
