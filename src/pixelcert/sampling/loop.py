@@ -32,7 +32,7 @@ from .precision import rounding
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the `votes` counted so far, which can be saved and resumed to the planned n, but not certified.
+    """Ctrl-C, with the `votes` checked so far, which can be saved and resumed to the planned n, but not certified.
 
     `all_votes` are those of every plan, if several were sampled at once.
     """
@@ -43,7 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class SamplingError(ExplainerError):
-    """The explainer raised an error midway. `votes`, and `all_votes`, hold what was counted before, to be resumed."""
+    """The explainer raised an error midway. `votes`, and `all_votes`, hold what was checked before, to be resumed."""
 
     def __init__(self, message: str, *all_votes: Votes) -> None:
         self.all_votes, self.votes = all_votes, all_votes[0]
