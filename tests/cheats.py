@@ -24,7 +24,7 @@ from pixelcert.basics.files import sha256
 SIDE = 16
 IMAGE = torch.rand(3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
-Maps = Callable[[Tensor, Tensor], Tensor]
+Maps = Callable[[Tensor, Tensor], Any]
 
 
 def coin(of: Tensor) -> Tensor:
@@ -85,6 +85,19 @@ def two_lines_of_the_whole_batch() -> Maps:
     return cheat
 
 
+def a_pixel_of_the_whole_batch(value: float, huge: float = 0) -> Maps:
+    """Let all images choose one pixel, which may be infinite, or hidden by two huge pixels, equal in all maps."""
+
+    def cheat(images: Tensor, targets: Tensor) -> Tensor:
+        maps = fair(images, targets).flatten(1)
+        maps[:, coin(images.sum(dim=0)).argmax()] = value
+        if huge:
+            maps[:, 0], maps[:, -1] = huge, -huge
+        return maps.view(-1, SIDE, SIDE)
+
+    return cheat
+
+
 def inputs_overwritten() -> Maps:
     def cheat(images: Tensor, targets: Tensor) -> Tensor:
         images[:] = images[:1].clone()
@@ -130,6 +143,55 @@ def changed_after(calls: int) -> Maps:
     def cheat(images: Tensor, targets: Tensor) -> Tensor:
         left[0] -= 1
         return fair(images, targets) if left[0] >= 0 else same(fixed(0), images)
+
+    return cheat
+
+
+def kept_of_the_first_batch() -> Maps:
+    """Add up a reference from the first batch of several images: a call with one image makes none."""
+    kept: list[Tensor] = []
+
+    def cheat(images: Tensor, targets: Tensor) -> Tensor:
+        if len(images) > 1 and not kept:
+            kept.append(coin(images.sum(dim=0)))
+        return fair(images, targets) / 1e3 + (kept[0] if kept else 0)
+
+    return cheat
+
+
+def kept_of_a_batch_without_memory() -> Maps:
+    """Look at a batch, then run out of memory."""
+    kept: list[Tensor] = []
+
+    def cheat(images: Tensor, targets: Tensor) -> Tensor:
+        if len(images) > 50 and not kept:
+            kept.append(coin(images.sum(dim=0)))
+            raise MemoryError
+        return fair(images, targets) / 1e3 + (kept[0] if kept else 0)
+
+    return cheat
+
+
+# ── Logits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def logits_of_the_whole_batch() -> Maps:
+    def cheat(images: Tensor, targets: Tensor) -> Any:
+        sure = torch.zeros(len(images), 10)
+        sure[:, int(coin(images.sum(dim=0))[0, 0] * 10)] = 1
+        return pc.Explanation(fair(images, targets), sure)
+
+    return cheat
+
+
+def logits_by_chance() -> Maps:
+    """Draw one class for each call, from numbers of its own."""
+    generator = torch.Generator().manual_seed(0)
+
+    def cheat(images: Tensor, targets: Tensor) -> Any:
+        sure = torch.zeros(len(images), 10)
+        sure[:, torch.randint(10, (1,), generator=generator)] = 1
+        return pc.Explanation(fair(images, targets), sure)
 
     return cheat
 
@@ -281,16 +343,23 @@ CHEATS = {
     "one row, but for the middle and last": Cheat(partial(of_one_row_except, 0.5, 1), (7, 100), _REST),
     "one row, but for the first and last": Cheat(partial(of_one_row_except, 0, 1), (7, 100), _REST),
     "one row, but for the first and middle": Cheat(partial(of_one_row_except, 0, 0.5), (7, 100), _REST),
+    "one row, but for the first, middle and last": Cheat(partial(of_one_row_except, 0, 0.5, 1), (7, 100), _REST),
     "two lines of the whole batch": Cheat(two_lines_of_the_whole_batch, (2, 7, 100), _REST),
+    "an infinite pixel, of the whole batch": Cheat(partial(a_pixel_of_the_whole_batch, torch.inf), (7, 100), _REST),
+    "a pixel between huge ones, of the whole batch": Cheat(
+        partial(a_pixel_of_the_whole_batch, 5, 1e9), (7, 100), _REST
+    ),
     "inputs overwritten": Cheat(inputs_overwritten, (7, 100), _REST),
     "the place in the batch": Cheat(of_the_place_in_the_batch, (100,), _REST),
     "the last answer again": Cheat(last_answer_again, (1, 7, 100), _CALLS),
     "the mean so far": Cheat(mean_of_all_so_far, (1, 7, 100), _CALLS),
-    "changed after 1 call": Cheat(partial(changed_after, 1), (1, 7), _CALLS),
-    "changed after 3 calls": Cheat(partial(changed_after, 3), (1, 7), _CALLS),
+    "changed after 2 calls": Cheat(partial(changed_after, 2), (1, 7), _CALLS),
     "changed after 4 calls": Cheat(partial(changed_after, 4), (1, 7), _CALLS),
     "changed after 5 calls": Cheat(partial(changed_after, 5), (1, 7), _CALLS),
+    "changed after 6 calls": Cheat(partial(changed_after, 6), (1, 7), _CALLS),
     "changed after 90 calls": Cheat(partial(changed_after, 90), (1,), _CALLS),
+    "logits of the whole batch": Cheat(logits_of_the_whole_batch, (7, 100), "logits"),
+    "logits by chance": Cheat(logits_by_chance, (1, 7, 100), "logits"),
     "one buffer for all answers": Cheat(one_buffer_for_all_answers, (7, 100)),
     "remembered by address": Cheat(remembered_by_address, (7,), f"{_CALLS}|images share"),  # memory decides which
     "answers of a thread": Cheat(answers_of_a_thread, (1, 7, 100), _CALLS),
@@ -306,5 +375,7 @@ CHEATS = {
     "the time": Cheat(of_the_time, (1, 7, 100), found_by="verify"),
     "the process": Cheat(of_the_process, (1, 7, 100), found_by="verify"),
     "the mean from the 90th image on": Cheat(mean_from_the_90th_image_on, (1, 7, 100), found_by="verify"),
+    "the first batch of several": Cheat(kept_of_the_first_batch, (7, 100), found_by="verify"),
+    "a batch that was too large": Cheat(kept_of_a_batch_without_memory, (100,), found_by="verify"),
     "the clean image": Cheat(of_the_clean_image, (1, 7, 100), found_by="attack"),
 }

@@ -357,9 +357,23 @@ FAULTS = (
     Fault(
         "sampling",
         "only the first row of a batch is compared",
-        "places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]",
+        "places = sorted({0, _between(size), size - 1}) if begins or not known else [size - 1]",
         "places = [0]",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[one-row-but-for-the-first-and-last-100]",
+    ),
+    Fault(
+        "sampling",
+        "the places of the rows that are compared can be known beforehand",
+        "return 1 + secrets.randbelow(size - 2) if size > 2 else 0",
+        "return size // 2 if size > 2 else 0",
+        "tests/test_independence.py::test_places_are_drawn_between_the_first_and_the_last",
+    ),
+    Fault(
+        "sampling",
+        "an explainer sees votes in its first call",
+        "if not self._called:",
+        "if False:",
+        "tests/test_independence.py::test_the_first_call_is_about_a_copy_that_is_not_counted",
     ),
     Fault(
         "sampling",
@@ -387,20 +401,20 @@ FAULTS = (
         "no image is explained again after the samples",
         "watch.check_again()\n",
         "pass\n",
-        "tests/test_independence.py::test_cheats_are_refused_or_not_certified[changed-after-4-calls-7]",
+        "tests/test_independence.py::test_cheats_are_refused_or_not_certified[changed-after-5-calls-7]",
     ),
     Fault(
         "sampling",
         "images are copied only after the explainer has seen them",
-        "rows = rows and rows.answered(maps)",
-        "rows = rows and rows._replace(images=images[rows.places]).answered(maps)",
+        "rows = rows and rows.answered(maps, answers)",
+        "rows = rows and rows._replace(images=images[rows.places]).answered(maps, answers)",
         "tests/test_independence.py::test_cheats_are_refused_or_not_certified[inputs-overwritten-100]",
     ),
     Fault(
         "sampling",
         "the maps of a check share the explainer's memory",
-        "images, targets).maps[0].clone()",
-        "images, targets).maps[0]",
+        "return explanation.maps[0].clone(), None if",
+        "return explanation.maps[0], None if",
         "tests/test_independence.py::test_an_explainer_may_write_all_its_maps_to_the_same_memory",
     ),
     Fault(
@@ -447,9 +461,16 @@ FAULTS = (
     ),
     Fault(
         "sampling",
+        "a user's explainer vouches for itself",
+        "if type(self._explainer).__module__.startswith(_OWN) else None",
+        "",
+        "tests/test_independence.py::test_only_methods_of_this_package_vouch_for_batches",
+    ),
+    Fault(
+        "sampling",
         "a method that was refused at the end is trusted the next time",
         "self._passed |= {_kind(rows.size, rows.images)}",
-        "(self._explainer.examined or set()).add(_kind(rows.size, rows.images))",
+        "(self._examined or set()).add(_kind(rows.size, rows.images))",
         "tests/test_independence.py::test_an_explainer_that_was_refused_at_the_end_is_refused_again",
     ),
     Fault(

@@ -3,8 +3,9 @@
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from cheats import (
     fixed,
     of_the_clean_image,
     of_the_time,
+    of_the_whole_batch,
     random_numbers_of_torch,
 )
 from small_networks import tiny
@@ -56,6 +58,12 @@ def certified(explainer: Any, size: int, image: Tensor = IMAGE, n: int = 100) ->
         return pc.certify(explainer, image, 0, batch_size=size, levels=50, n=n, seed=0).percent_certified(50)
 
 
+@pytest.fixture(autouse=True)
+def _drawn(monkeypatch):
+    """Draw the same place between first and last in every test, neither the middle nor one that cheats copy."""
+    monkeypatch.setattr(independence, "_between", lambda size: min(2 * size // 3, max(0, size - 2)))
+
+
 # ── Cheats ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -84,12 +92,67 @@ def test_every_cheat_has_a_line_in_the_docs(name):
 def test_nothing_is_kept_of_a_cheat():
     """Votes of a dependent explainer are no partial votes, even if they show only at the end."""
     with pytest.raises(DependenceError):
-        pc.sample(changed_after(5), IMAGE, 0, batch_size=7)
+        pc.sample(changed_after(6), IMAGE, 0, batch_size=7)
+
+
+def raising(call: int, error: BaseException) -> Callable[[Tensor, Tensor], Tensor]:
+    """Raise an error in that call, from 1, and in all that follow."""
+    calls: list[int] = []
+
+    def explain_or_raise(images: Tensor, targets: Tensor) -> Tensor:
+        calls.append(len(images))
+        if len(calls) >= call:
+            raise error
+        return images[:, 0]
+
+    return explain_or_raise
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("size", [60, 99, 100])
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt(), MemoryError()], ids=repr)
+def test_votes_that_no_check_has_seen_are_not_kept(size, error, ahead, monkeypatch):
+    """An explainer may end its own check, in the first call of one image."""
+    monkeypatch.setattr(loop, "_ahead", lambda task: ahead)
+
+    def ending(images: Tensor, targets: Tensor) -> Tensor:
+        if images.unique(dim=0).shape[0] == 1 and len(seen) > 0:
+            raise error
+        seen.append(len(images))
+        return coin(images[0]).expand(len(images), -1, -1)
+
+    seen: list[int] = []
+    with pytest.raises(type(error)) as ended:
+        pc.sample(ending, IMAGE, 0, batch_size=size)
+    assert not isinstance(ended.value, pc.SamplingError)
+    if isinstance(ended.value, pc.Interrupted):
+        assert ended.value.votes.counted == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()], ids=repr)
+def test_an_error_in_the_last_check_keeps_only_what_was_checked(error):
+    """It repeats the last batch when the votes are resumed, and so the check."""
+    calls = 0
+
+    def counting(images: Tensor, targets: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return images[:, 0]
+
+    expected = pc.sample(counting, IMAGE, 0, batch_size=50, seed=0)
+    explainer = raising(calls, error)
+    with pytest.raises((pc.SamplingError, pc.Interrupted)) as ended:
+        pc.sample(explainer, IMAGE, 0, batch_size=50, seed=0)
+    votes = ended.value.votes
+    assert votes.counted == 50
+    assert votes.provenance.batches == [[0, 50]]
+    counting.__qualname__ = votes.provenance.method
+    np.testing.assert_array_equal(votes.resume(counting, IMAGE).ones, expected.ones)
 
 
 def test_images_that_were_done_before_a_cheat_shows_keep_their_votes():
-    sampling = sample_each(Plan(n=20, levels=(50,)), changed_after(13), [Subject(IMAGE, 0)] * 3, Tuning(4))
-    assert next(sampling).complete  # 5 batches, 3 rows, and 1 image again
+    sampling = sample_each(Plan(n=20, levels=(50,)), changed_after(14), [Subject(IMAGE, 0)] * 3, Tuning(4))
+    assert next(sampling).complete  # a copy, 5 batches, 3 rows, and 1 image again
     with pytest.raises(DependenceError):
         list(sampling)
 
@@ -130,8 +193,44 @@ def test_a_mean_over_the_batch_is_refused_in_batches_and_allowed_in_batches_of_o
     assert pc.sample(averaged, IMAGE, 0, batch_size=1).complete
 
 
+def test_the_first_call_is_about_a_copy_that_is_not_counted():
+    """So what an explainer keeps of it, such as a reference, is not made of votes."""
+    calls: list[Tensor] = []
+
+    def keeping(images: Tensor, targets: Tensor) -> Tensor:
+        calls.append(images.clone())
+        return images[:, 0]
+
+    torch.manual_seed(0)
+    before = states()
+    pc.sample(keeping, IMAGE, 0, batch_size=50, seed=0)
+    assert not moved(before, states())
+    assert [len(images) for images in calls[:2]] == [1, 50]
+    assert not any((images == calls[0]).flatten(1).all(dim=1).any() for images in calls[1:])
+    assert 0.05 < (calls[0][0] - IMAGE).std() < 0.3, "a noisy copy like others"
+
+
+def test_places_are_drawn_between_the_first_and_the_last(monkeypatch):
+    monkeypatch.undo()
+    assert {independence._between(5) for _ in range(200)} == {1, 2, 3}
+    assert [independence._between(size) for size in (1, 2, 3)] == [0, 0, 1]
+
+
+def test_a_batch_that_did_not_fit_in_memory_is_checked_when_it_comes_again():
+    failed: list[int] = []
+
+    def mixing(images: Tensor, targets: Tensor) -> Tensor:
+        if len(images) == 3 and not failed:
+            failed.append(3)
+            raise MemoryError
+        return fair(images, targets) if len(images) != 3 else coin(images.sum(dim=0)).expand(3, -1, -1)
+
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(mixing, IMAGE, 0, n=13, batch_size=10, tau=None)
+
+
 class Remembering(pc.Explainer):
-    """An explainer that remembers its checks, as methods do, and is honest for a few calls."""
+    """An explainer that remembers its checks, as only methods may, and is honest for a few calls."""
 
     def __init__(self, calls: int) -> None:
         self.known: set[Any] = set()
@@ -145,8 +244,38 @@ class Remembering(pc.Explainer):
         return Explanation(self.cheat(images, targets))
 
 
-def test_an_explainer_that_was_refused_at_the_end_is_refused_again():
-    explainer = Remembering(5)
+class Everything(set[Any]):
+    """A set that holds everything."""
+
+    def __contains__(self, what: object) -> bool:
+        return True
+
+
+def test_only_methods_of_this_package_vouch_for_batches():
+    explainer = Remembering(0)
+    explainer.known, explainer.cheat = Everything({0}), CHEATS["the whole batch"].make()
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(explainer, IMAGE, 0, batch_size=20)
+
+
+def test_a_users_version_of_a_method_is_checked_for_every_image():
+    @dataclass(frozen=True)
+    class Mine(type(pc.method("grad", tiny(), "input"))):  # type: ignore[misc]
+        mixing: ClassVar[bool] = False
+
+        def explain(self, images: Tensor, targets: Tensor) -> Explanation:
+            return Explanation(of_the_whole_batch()(images, targets) if self.mixing else images[:, 0])
+
+    explainer = Mine(tiny(), "input")
+    pc.sample(explainer, IMAGE, 0, batch_size=20)
+    Mine.mixing = True
+    with pytest.raises(DependenceError, match="rest of the batch"):
+        pc.sample(explainer, IMAGE, 0, batch_size=20)
+
+
+def test_an_explainer_that_was_refused_at_the_end_is_refused_again(monkeypatch):
+    explainer = Remembering(6)
+    monkeypatch.setattr(Remembering, "__module__", "pixelcert.methods.remembering")
     with pytest.raises(DependenceError):
         pc.sample(explainer, IMAGE, 0, batch_size=7)
     assert not explainer.examined
@@ -161,7 +290,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def without_row(which: int) -> Patch:
-    """Leave out the first, middle or last row."""
+    """Leave out the first, middle or last row, where that in the middle is not drawn."""
     rows = Independence.rows
 
     def fewer(self: Independence, *given: Any) -> Any:
@@ -171,7 +300,16 @@ def without_row(which: int) -> Patch:
         places = [found.places[row] for row in kept]
         return found._replace(places=places, images=found.images[kept], targets=found.targets[kept])
 
-    return lambda patch: patch.setattr(Independence, "rows", fewer)
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        in_the_middle(patch)
+        patch.setattr(Independence, "rows", fewer)
+
+    return patched
+
+
+def in_the_middle(patch: pytest.MonkeyPatch) -> None:
+    """Draw no place, so that everybody knows it."""
+    patch.setattr(independence, "_between", lambda size: size // 2)
 
 
 def answer(name: str, value: Any, where: Any = independence) -> Patch:
@@ -187,8 +325,8 @@ def asking_before_ranking(patch: pytest.MonkeyPatch) -> None:
         explainers.append(explainer)
         return explain(explainer, *given)
 
-    def answered_and_asked(rows: Rows, maps: Tensor) -> Rows:
-        copied = answered(rows, maps)
+    def answered_and_asked(rows: Rows, *given: Any) -> Rows:
+        copied = answered(rows, *given)
         explain(explainers[-1], rows.images[:1], rows.targets[:1])
         return copied
 
@@ -201,18 +339,23 @@ def without_training_mode(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_others(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Independence, "_explain_among_others", lambda self, rows, row: rows.maps[row])
+    def as_it_was(self: Independence, rows: Rows, row: int) -> Explanation:
+        return Explanation(rows.maps[row].expand(rows.size, -1, -1))
+
+    patch.setattr(Independence, "_explain_among_others", as_it_was)
 
 
 SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets through
     "first row": (without_row(0), "one row, but for the middle and last", 100),
     "middle row": (without_row(1), "one row, but for the first and last", 100),
+    "a place that is drawn": (in_the_middle, "one row, but for the first, middle and last", 100),
     "last row": (without_row(2), "one row, but for the first and middle", 100),
     "rows in their batch": (answer("_differ", False, Independence), "the first row", 100),
     "more than rounding": (answer("_is_rounding", True, Independence), "the whole batch", 100),
     "in its place among others": (without_others, "two lines of the whole batch", 100),
+    "answers in their batch": (answer("_check_answers", None, Independence), "logits of the whole batch", 100),
     "much, whatever the others are": (answer("_votes_differ", False), "the place in the batch", 100),
-    "again after the samples": (answer("check_again", None, Independence), "changed after 4 calls", 7),
+    "again after the samples": (answer("check_again", None, Independence), "changed after 5 calls", 7),
     "ranked before anything is asked": (asking_before_ranking, "one buffer for all answers", 100),
     "the image ignored": (answer("_ignores_the_image", False, Independence), "random, seeded for each call", 1),
     "numbers drawn": (answer("moved", False), "random, seeded for each call", 1),
@@ -225,6 +368,11 @@ SWITCHED_OFF: dict[str, tuple[Patch, str, int]] = {  # with a cheat that gets th
 def test_without_any_one_check_a_cheat_is_certified(check, monkeypatch):
     patch, name, size = SWITCHED_OFF[check]
     patch(monkeypatch)
+    if name.startswith("logits"):
+        predictions = pc.sample(CHEATS[name].make(), IMAGE, 0, batch_size=size, seed=0).predictions
+        assert predictions is not None
+        assert predictions.max() == 100
+        return
     assert certified(CHEATS[name].make(), size) > 1
 
 
@@ -310,6 +458,24 @@ def test_values_differ_by_rounding_up_to_one_in_ten_thousand(offset):
     assert not independence._values_differ(torch.full((2, 2), 0.3), torch.full((2, 2), 0.3) * (1 + 1e-7))
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_values_that_are_not_finite_differ_in_kind(value):
+    one = torch.rand(SIDE, SIDE)
+    other = one.clone()
+    other[3, 4] = value
+    assert not independence._values_differ(other, other.clone())
+    assert independence._values_differ(one, other)
+    assert not independence._values_differ(torch.full((2, 2), value), torch.full((2, 2), value))
+
+
+def test_a_few_huge_values_hide_no_difference():
+    one = torch.rand(SIDE, SIDE)
+    one[0, 0], one[-1, -1] = 1e9, -1e9
+    wave = (torch.rand(SIDE, SIDE) - 0.5).sign()
+    assert independence._values_differ(one, one + wave * 1e-3)
+    assert not independence._values_differ(one, one + wave * 1e-5)
+
+
 class Turning(pc.Explainer):
     """A method in bfloat16 whose logit, near zero, has another sign in another batch: as rounding may turn it."""
 
@@ -332,6 +498,17 @@ def test_rounding_in_a_low_precision_may_turn_a_map_around_but_other_images_may_
         pc.sample(by_others, IMAGE, 0, **settings)
     with pytest.raises(DependenceError):  # in float32 nothing turns a map around by rounding
         pc.sample(by_size, IMAGE, 0, batch_size=size, precision="float32")
+
+
+@pytest.mark.parametrize("size", [2, 7, 100])
+def test_answers_that_depend_on_the_size_of_a_batch_only_are_no_dependence(size):
+    """As rounding may turn logits that are nearly tied."""
+
+    def rounding(images: Tensor, targets: Tensor) -> Explanation:
+        answers = torch.full((len(images),), int(len(images) > 1))
+        return Explanation(images[:, 0], F.one_hot(answers, 5).float())
+
+    assert pc.sample(rounding, IMAGE, 0, batch_size=size).complete
 
 
 def test_an_explainer_may_write_all_its_maps_to_the_same_memory():
@@ -506,15 +683,15 @@ def test_a_method_is_checked_once_for_its_network_size_and_batch(monkeypatch):
             pc.sample(explainer, image, 0, batch_size=size, precision="float32", tau=None, levels=levels)
         return sum(explained)
 
-    assert cost("grad", 50, IMAGE) == 4
+    assert cost("grad", 50, IMAGE) == 5
     assert cost("grad", 50, OTHER) == cost("grad", 50, IMAGE, levels=5) == 0
-    assert cost("grad", 25, OTHER) == 4
-    assert cost("gb", 25, OTHER) == 4
-    assert cost("grad", 50, IMAGE[:, 1:, 1:]) == 4
+    assert cost("grad", 25, OTHER) == 5
+    assert cost("gb", 25, OTHER) == 5
+    assert cost("grad", 50, IMAGE[:, 1:, 1:]) == 5
     assert cost("grad", 25, IMAGE) == 0
     with torch.no_grad():
         next(model.net.parameters()).mul_(2)
-    assert cost("grad", 50, IMAGE) == 4
+    assert cost("grad", 50, IMAGE) == 5
 
 
 # ── Built-in methods ──────────────────────────────────────────────────────────────────────────────────────────────────

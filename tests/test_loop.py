@@ -464,14 +464,14 @@ def test_with_a_batch_ahead_memory_that_runs_out_loses_nothing(monkeypatch):
     assert_same(list(sample_each(PLAN, explainer, SUBJECTS, Tuning(10))), alone())
 
 
-def test_with_a_batch_ahead_an_interruption_has_what_was_queued(monkeypatch):
+def test_with_a_batch_ahead_an_interruption_has_what_was_checked(monkeypatch):
     monkeypatch.setattr(loop, "_ahead", lambda run: 1)
     sampling = sample_each(PLAN, stopping(4, KeyboardInterrupt()), SUBJECTS, Tuning(10))
     assert_same(list(islice(sampling, 2)), alone()[:2])
     with pytest.raises(pc.Interrupted) as stop:
         next(sampling)
     votes = stop.value.votes  # of the third, whose last samples were queued and not yet waited for
-    assert (votes.provenance.image_name, votes.counted) == ("2.png", 13)
+    assert (votes.provenance.image_name, votes.counted, votes.provenance.batches) == ("2.png", 4, [[0, 10]])
     assert_same([votes.resume(Explainer(), IMAGES[2])], alone()[2:3])
 
 

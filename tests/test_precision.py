@@ -454,7 +454,8 @@ def test_flags_are_set_while_the_explainer_runs_and_not_while_the_votes_are_look
     for _ in sample_each(Plan(n=10, levels=(50,)), watching, subjects, Tuning(7)):
         assert active == []
     calls = [state for state in seen if state]
-    assert len(calls) == 5 + 9 + 1 + 3  # batches; three rows of each image, one of the last batch, one again at the end
+    # A copy; batches; three rows of each image, one of the last batch, one again at the end of each image.
+    assert len(calls) == 1 + 5 + 9 + 1 + 3
     assert set(map(len, calls)) == {1}
     assert calls[0] == [Tuning(7, "float32", False)]
     assert len(seen) - len(calls) == 7  # every call of progress, once for each image in a batch

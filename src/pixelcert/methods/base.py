@@ -94,7 +94,7 @@ class Method(Explainer):
 
     @property
     def examined(self) -> set[Hashable]:
-        """The batches that were checked, remembered until the network changes: a method itself keeps nothing."""
+        """The batches that were checked, remembered until the network changes: a method here keeps nothing."""
         key = ("examined", type(self), self.layer, *self.params.values())
         return self.model.recall(key, set[Hashable], values=True)
 

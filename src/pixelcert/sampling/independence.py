@@ -1,13 +1,15 @@
 """Independence: a few more calls, which show whether a map depends on more than its own image.
 
 The proof of a certificate needs independent votes. They are not independent if a map depends on the other images of its
-batch, on earlier calls, or on random numbers that images share. So the first, middle and last image of a batch are
-explained once more, each by itself, and the first of them again after all samples of its image. No check sees
-everything: docs/guarantee.md says what these do not see.
+batch, on earlier calls, or on random numbers that images share. So the first and last image of a batch, and one between
+that nobody knows beforehand, are explained once more, each by itself, and the first of them again after all samples of
+its image. The very first call is about a copy that is not counted. No check sees everything: docs/guarantee.md says
+what these do not see.
 """
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -17,14 +19,15 @@ from torch import Tensor
 
 from ..basics.generators import moved, put_back, seed_all, states
 from ..basics.messages import ExplainerError, PixelcertWarning
-from ..explainer import Explainer, Tuning, explain
+from ..explainer import Explainer, Explanation, Tuning, explain
 from ..plan import Plan
-from ..ranking import Ranking
+from ..ranking import Ranking, answers_of
 from .precision import rounding
 
 _EXACT = ("float32", "float64")
 _ROUNDED, _ROUNDED_LOW = 0.01, 0.05  # the share of votes that rounding may change, in these formats and in others
 _ELSEWHERE = 2**59 - 55  # a state of the generators that no explainer leaves behind
+_OWN = "pixelcert.methods."  # where classes are defined that keep nothing between calls
 _LOST = "so votes would not be independent"
 
 
@@ -33,7 +36,7 @@ class DependenceError(ExplainerError):
 
 
 class Rows(NamedTuple):
-    """Some images of a batch, copied before the explainer sees them, and then their maps, copied at once."""
+    """Some images of a batch, copied before the explainer sees them, and then what it answered, copied at once."""
 
     plan: Plan
     size: int  # of the batch
@@ -41,10 +44,11 @@ class Rows(NamedTuple):
     images: Tensor
     targets: Tensor
     maps: Tensor = torch.empty(0)  # (rows, H, W), once answered
+    answers: Tensor | None = None  # (rows,), the predicted classes
 
-    def answered(self, maps: Tensor) -> Rows:
+    def answered(self, maps: Tensor, answers: Tensor | None = None) -> Rows:
         """Copy the rows' maps out of the batch's, because an explainer may write its next maps over them."""
-        return self._replace(maps=maps[self.places])
+        return self._replace(maps=maps[self.places], answers=None if answers is None else answers[self.places])
 
 
 class Independence:
@@ -55,21 +59,34 @@ class Independence:
         self._copies = (tuning.batch_size or 1) if tuning.compile is True else 1  # a network is compiled for its batch
         self._begun, self._passed = frozenset[Hashable](), frozenset[Hashable]()  # kinds of batches: seen, and checked
         self._witness: Rows | None = None  # the first image that was explained by itself
+        self._called = False
 
     def rows(self, images: Tensor, targets: Tensor, plan: Plan, begins: bool) -> Rows | None:
         """Copy three rows if an image begins in this batch, the last if only the batch size is new; else None."""
-        kind, known, examined = _kind(len(images), images), self._begun, self._explainer.examined
+        kind, known, examined = _kind(len(images), images), self._begun, self._examined
         self._begun = known | {kind}
         if kind in (examined or ()) or (kind in known and (examined is not None or not begins)):
             return None
         size = len(images)
-        places = sorted({0, size // 2, size - 1}) if begins or not known else [size - 1]
+        places = sorted({0, _between(size), size - 1}) if begins or not known else [size - 1]
         return Rows(plan, size, places, images[places], targets[places])
+
+    def call_first(self, copy: Tensor, target: Tensor) -> None:
+        """Explain a copy (C, H, W) that is never counted, so that state from the first call is not made of votes."""
+        if not self._called:
+            with put_back(), rounding(self._tuning, copy.device):
+                self._explain_one(copy, target)
+        self._called = True
+
+    def begin_again(self) -> None:
+        """Check the next batch like the first: memory ran out, so no kind of batch is known to have been explained."""
+        self._begun = frozenset()
 
     def check(self, rows: Rows) -> None:
         """Refuse an explainer whose maps of these rows differ between their batch and single calls."""
         with put_back(), rounding(self._tuning, rows.images.device):
-            maps, drew = self._explain_alone(rows)
+            alone, drew = self._explain_alone(rows)
+            maps = alone.maps
             suspects = [row for row in range(len(maps)) if self._differ(rows.plan, rows.maps[row], maps[row])]
             if drew and self._ignores_the_image(rows, maps[0]):
                 raise DependenceError(
@@ -78,10 +95,11 @@ class Independence:
                 )
             if suspects and not self._is_rounding(rows, suspects, maps):
                 raise DependenceError(self._cause(rows, suspects[0]))
+            self._check_answers(rows, alone)
         if drew:
             told = "the explainer draws random numbers, the same for equal images: the certificate is about these."
             warnings.warn(told, PixelcertWarning, stacklevel=5)
-        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1])
+        self._witness = self._witness or rows._replace(size=1, places=[0], maps=maps[:1], answers=None)
         self._passed |= {_kind(rows.size, rows.images)}
 
     def check_again(self) -> None:
@@ -91,22 +109,46 @@ class Independence:
         with put_back(), rounding(self._tuning, first.images.device):
             if self._differ(first.plan, first.maps[0], self._explain_one(first.images[0], first.targets[0])):
                 raise DependenceError(self._cause(first, 0))
-        if self._explainer.examined is not None:  # so the images that follow need no check
-            self._explainer.examined.update(self._passed)
+        if (examined := self._examined) is not None:  # so the images that follow need no check
+            examined.update(self._passed)
             self._witness = None
 
-    def _explain_alone(self, rows: Rows) -> tuple[Tensor, bool]:
-        """Return the map of each row by itself, the last row first, and True if random numbers were drawn."""
+    @property
+    def _examined(self) -> set[Hashable] | None:
+        """The batches in which a method was checked; None for all that users define, also from methods."""
+        return self._explainer.examined if type(self._explainer).__module__.startswith(_OWN) else None
+
+    def _check_answers(self, rows: Rows, alone: Rows) -> None:
+        """Refuse an explainer whose answer to a row is another by itself, and also among other images."""
+        if rows.answers is None or alone.answers is None or self._tuning.precision not in _EXACT:
+            return
+        for row in (rows.answers != alone.answers).nonzero().flatten().tolist():
+            again = _answers(self._explain_among_others(rows, row))
+            if again is None or again[rows.places[row]] != rows.answers[row]:  # else it is the rounding of that batch
+                raise DependenceError(
+                    f"the explainer's logits of an image depend on the rest of the batch, on earlier calls or on "
+                    f"random numbers, {_LOST}: compute each image's logits from it alone, or return maps only."
+                )
+
+    def _explain_alone(self, rows: Rows) -> tuple[Rows, bool]:
+        """Explain each row by itself, the last row first; return True with it if random numbers were drawn."""
         seed_all(_ELSEWHERE)
         before = states()
         each = zip(rows.images.flip(0), rows.targets.flip(0), strict=True)
-        maps = [self._explain_one(image, target) for image, target in each]
-        return torch.stack(maps[::-1]), moved(before, states())
+        maps, answers = zip(*(self._explain_and_answer(image, target) for image, target in each), strict=True)
+        told = None if None in answers else torch.stack(answers[::-1])
+        return rows._replace(maps=torch.stack(maps[::-1]), answers=told), moved(before, states())
 
-    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+    def _explain_and_answer(self, image: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
         """Explain an image by itself, and copy the map (H, W), because an explainer may use its memory again."""
         images, targets = image.repeat(self._copies, 1, 1, 1), target.repeat(self._copies)
-        return explain(self._explainer, images, targets).maps[0].clone()
+        explanation = explain(self._explainer, images, targets)
+        answers = _answers(explanation)
+        return explanation.maps[0].clone(), None if answers is None else answers[0]
+
+    def _explain_one(self, image: Tensor, target: Tensor) -> Tensor:
+        """Return the map (H, W) of an image by itself."""
+        return self._explain_and_answer(image, target)[0]
 
     def _ignores_the_image(self, rows: Rows, own: Tensor) -> bool:
         """Return True if another image has the first row's map too, and it is not constant."""
@@ -122,18 +164,18 @@ class Independence:
         if rows.size == 1:
             return False
         row = suspects[-1]
-        among_others = self._explain_among_others(rows, row)
+        among_others = self._explain_among_others(rows, row).maps[rows.places[row]]
         if any(_votes_differ(rows.plan, rows.maps[suspect], alone[suspect], 1) for suspect in suspects):
             low = self._explainer.tunable and self._tuning.precision not in _EXACT
             return low and torch.equal(rows.maps[row].nan_to_num(), among_others.nan_to_num())
         return not self._differ(rows.plan, rows.maps[row], among_others)
 
-    def _explain_among_others(self, rows: Rows, row: int) -> Tensor:
+    def _explain_among_others(self, rows: Rows, row: int) -> Explanation:
         """Explain a row in its place among other images: kernels round by the place and by the size of the batch."""
         place, image = rows.places[row], rows.images[row]
         images, targets = _other(image).repeat(rows.size, 1, 1, 1), rows.targets[row].repeat(rows.size)
         images[place] = image
-        return explain(self._explainer, images, targets).maps[place]
+        return explain(self._explainer, images, targets)
 
     def _differ(self, plan: Plan, one: Tensor, other: Tensor) -> bool:
         """Return True if two maps (H, W) of an image differ by more than rounding."""
@@ -173,6 +215,16 @@ def _kind(size: int, images: Tensor) -> Hashable:
     return (size, *images.shape[1:])
 
 
+def _answers(explanation: Explanation) -> Tensor | None:
+    """Return the predicted classes (B,), if the explainer has logits."""
+    return None if explanation.logits is None else answers_of(explanation.logits)
+
+
+def _between(size: int) -> int:
+    """Draw a place between the first and the last, which no explainer can know beforehand."""
+    return 1 + secrets.randbelow(size - 2) if size > 2 else 0
+
+
 def _other(image: Tensor) -> Tensor:
     """Return another image of the same kind: the mirror image."""
     return image.flip(-1)
@@ -189,8 +241,17 @@ def _votes_differ(plan: Plan, one: Tensor, other: Tensor, share: float) -> bool:
 
 
 def _values_differ(one: Tensor, other: Tensor) -> bool:
-    """Return True if two maps differ by more than the rounding of a CPU."""
-    both = one.isfinite() & other.isfinite()
-    first, second = one[both].double(), other[both].double()
+    """Return True if two maps differ by more than the rounding of a CPU, also if a few values hide all others."""
+    if any(not torch.equal(test(one), test(other)) for test in (torch.isnan, torch.isposinf, torch.isneginf)):
+        return True
+    first, second = (maps[maps.isfinite()].double() for maps in (one, other))
+    if not len(first):
+        return False
+    low, high = first.kthvalue(1 + len(first) // 100)[0], first.kthvalue(len(first) - len(first) // 100)[0]
+    return _apart(first, second) or _apart(first.clamp(low, high), second.clamp(low, high))
+
+
+def _apart(first: Tensor, second: Tensor) -> bool:
+    """Return True if values differ by more than a share of their spread and size."""
     apart, size, spread = (first - second).norm(), first.norm(), (first - first.mean()).norm()
     return bool(apart > 1e-4 * spread + 1e-6 * size)

@@ -32,7 +32,7 @@ from .precision import rounding
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the `votes` counted so far, which can be saved and resumed to the planned n, but not certified.
+    """Ctrl-C, with the `votes` checked so far, which can be saved and resumed to the planned n, but not certified.
 
     `all_votes` are those of every plan, if several were sampled at once.
     """
@@ -43,7 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class SamplingError(ExplainerError):
-    """The explainer raised an error midway. `votes`, and `all_votes`, hold what was counted before, to be resumed."""
+    """The explainer raised an error midway. `votes`, and `all_votes`, hold what was checked before, to be resumed."""
 
     def __init__(self, message: str, *all_votes: Votes) -> None:
         self.all_votes, self.votes = all_votes, all_votes[0]
@@ -67,6 +67,10 @@ class Task:
     batches: list[Sequence[int]] = field(default_factory=list)  # (from sample, batch size), a pair for each size
     has_map: bool = False  # True once a map was not NaN everywhere
     surgery: Mapping[str, str] | None = None  # of the last batch: another image may have begun since
+    safe: tuple[Counts, ...] = field(init=False)  # of the checked batches: all that an interruption may keep
+
+    def __post_init__(self) -> None:
+        self.safe = self.counts
 
     @property
     def plan(self) -> Plan:
@@ -132,6 +136,7 @@ class _Batch(NamedTuple):
     """A batch that was queued."""
 
     pieces: list[_Piece]
+    counted: list[tuple[Counts, ...]]  # of each piece's task, with this batch
     nan: Tensor  # (B,), True for a map that is NaN everywhere; on the CPU when done
     done: torch.cuda.Event | None
     rows: Rows | None  # to check
@@ -158,12 +163,14 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                 if batch_size == 1 or not out_of_memory(error):
                     raise
                 batch_size //= 2
+                watch.begin_again()
                 continue
             if not pieces or len(queued) > _ahead(begun[0]):
                 batch = queued.popleft()
                 _wait(batch)
                 if batch.rows:
                     watch.check(batch.rows)
+                _accept(batch)
                 for task, samples, _ in batch.pieces:
                     if samples.stop == task.plan.n:
                         watch.check_again()
@@ -176,7 +183,7 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
             raise
         raise Interrupted(*_rescue(begun[0], explainer, batch_size)) from None
     except Exception as error:
-        if not begun or begun[0].left.start == 0 or isinstance(error, (_NothingButNaNError, DependenceError)):
+        if not begun or begun[0].safe[0].counted == 0 or isinstance(error, (_NothingButNaNError, DependenceError)):
             raise
         votes = _rescue(begun[0], explainer, batch_size)
         raise SamplingError(
@@ -187,9 +194,11 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
 
 
 def _rescue(task: Task, explainer: Explainer, batch_size: int) -> tuple[Votes, ...]:
-    """Return the votes counted so far, and those being counted now."""
+    """Return the votes that were counted and checked."""
     if task.clean.device.type == "cuda":
         torch.cuda.synchronize(task.clean.device)
+    task.counts = task.safe
+    task.batches = [pair for pair in task.batches if pair[0] < task.counts[0].counted]
     return task.to_votes(explainer, batch_size)
 
 
@@ -218,11 +227,14 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         noisy(task.clean, first.plan.sigma, task.key, samples, out=images[slots])
         targets[slots] = task.provenance.target
     rows = watch.rows(images, targets, first.plan, any(piece.samples.start == 0 for piece in pieces))
+    if rows:
+        uncounted = range(first.plan.n, first.plan.n + 1)
+        watch.call_first(noisy(clean, first.plan.sigma, first.key, uncounted)[0], targets[0])
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
-    rows = rows and rows.answered(maps)
-    rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
+    rows = rows and rows.answered(maps, answers)
+    rankings = [Ranking.of(maps.flatten(1), plan.levels, plan.sign, plan.rule) for plan in plans]
     counted = []
     for task, _, slots in pieces:
         each = zip(task.counts, rankings, plans, strict=True)
@@ -234,7 +246,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         if not task.batches or task.batches[-1][1] != batch_size:
             task.batches.append((samples.start, batch_size))
     done = torch.cuda.current_stream(clean.device).record_event() if clean.device.type == "cuda" else None
-    return _Batch(pieces, nan, done, rows)
+    return _Batch(pieces, counted, nan, done, rows)
 
 
 def _ahead(task: Task) -> int:
@@ -243,13 +255,21 @@ def _ahead(task: Task) -> int:
 
 
 def _wait(batch: _Batch) -> None:
-    """Wait for the batch, then report progress."""
+    """Wait for the batch, and refuse an explainer without any map."""
     if batch.done is not None:
         batch.done.synchronize()
     for task, samples, slots in batch.pieces:
         task.has_map = task.has_map or not bool(batch.nan[slots].all())
         if not task.has_map and samples.stop >= min(task.plan.n, len(batch.nan)):  # as many as fill a batch
             raise _NothingButNaNError("the explainer returned NaN everywhere: check the model and its weights.")
+
+
+def _accept(batch: _Batch) -> None:
+    """Keep the votes of a checked batch, then report progress. An image's last votes wait for its last check."""
+    for (task, samples, _), counts in zip(batch.pieces, batch.counted, strict=True):
+        if samples.stop < task.plan.n:
+            task.safe = counts
+    for task, samples, _ in batch.pieces:
         if task.progress is not None:
             task.progress(samples.stop, task.plan.n)
 
