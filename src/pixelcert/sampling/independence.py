@@ -20,6 +20,7 @@ from torch import Tensor
 from ..basics.generators import moved, put_back, seed_all, states
 from ..basics.messages import ExplainerError, PixelcertWarning
 from ..explainer import Explainer, Explanation, Tuning, explain
+from ..noise import noisy
 from ..plan import Plan
 from ..ranking import Ranking, answers_of
 from .precision import rounding
@@ -71,9 +72,10 @@ class Independence:
         places = sorted({0, _between(size), size - 1}) if begins or not known else [size - 1]
         return Rows(plan, size, places, images[places], targets[places])
 
-    def call_first(self, copy: Tensor, target: Tensor) -> None:
-        """Explain a copy (C, H, W) that is never counted, so that state from the first call is not made of votes."""
+    def call_first(self, clean: Tensor, target: Tensor, plan: Plan, key: int) -> None:
+        """Explain a copy that is never counted, so that state from the first call is not made of votes."""
         if not self._called:
+            (copy,) = noisy(clean, plan.sigma, key, range(plan.n, plan.n + 1))
             with put_back(), rounding(self._tuning, copy.device):
                 self._explain_one(copy, target)
         self._called = True

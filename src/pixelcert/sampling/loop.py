@@ -170,14 +170,15 @@ def count_each(tasks: Iterable[Task], explainer: Explainer, tuning: Tuning) -> I
                 _wait(batch)
                 if batch.rows:
                     watch.check(batch.rows)
+                ended = [task for task, samples, _ in batch.pieces if samples.stop == task.plan.n]
+                for _ in ended:
+                    watch.check_again()
                 _accept(batch)
-                for task, samples, _ in batch.pieces:
-                    if samples.stop == task.plan.n:
-                        watch.check_again()
-                        votes = task.to_votes(explainer, batch_size)
-                        begun.popleft()
-                        _warn_if_silent(votes[0])
-                        yield votes
+                for task in ended:
+                    votes = task.to_votes(explainer, batch_size)
+                    begun.popleft()
+                    _warn_if_silent(votes[0])
+                    yield votes
     except KeyboardInterrupt:
         if not begun:
             raise
@@ -228,8 +229,7 @@ def _queue(pieces: list[_Piece], explainer: Explainer, tuning: Tuning, batch_siz
         targets[slots] = task.provenance.target
     rows = watch.rows(images, targets, first.plan, any(piece.samples.start == 0 for piece in pieces))
     if rows:
-        uncounted = range(first.plan.n, first.plan.n + 1)
-        watch.call_first(noisy(clean, first.plan.sigma, first.key, uncounted)[0], targets[0])
+        watch.call_first(clean, targets[0], first.plan, first.key)
     with rounding(tuning, clean.device):
         maps, logits = explain(explainer, images, targets)
     answers, classes = (None, 0) if logits is None else (answers_of(logits), logits.shape[1])
@@ -265,10 +265,9 @@ def _wait(batch: _Batch) -> None:
 
 
 def _accept(batch: _Batch) -> None:
-    """Keep the votes of a checked batch, then report progress. An image's last votes wait for its last check."""
-    for (task, samples, _), counts in zip(batch.pieces, batch.counted, strict=True):
-        if samples.stop < task.plan.n:
-            task.safe = counts
+    """Keep the votes of a checked batch, then report progress."""
+    for (task, _, _), counts in zip(batch.pieces, batch.counted, strict=True):
+        task.safe = counts
     for task, samples, _ in batch.pieces:
         if task.progress is not None:
             task.progress(samples.stop, task.plan.n)
