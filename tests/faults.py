@@ -694,7 +694,7 @@ FAULTS = (
     Fault(
         "basics",
         "generators are not put back",
-        "        random.setstate(python)\n",
+        "            random.setstate(python)\n",
         "",
         "tests/test_generators.py",
     ),
@@ -1146,8 +1146,8 @@ FAULTS = (
     Fault(
         "adapters",
         "two threads set the same random generators",
-        "with one_at_a_time, torch.enable_grad(), untouched,",
-        "with torch.enable_grad(), untouched,",
+        "with one_at_a_time:\n        python, numpy",
+        "if True:\n        python, numpy",
         "tests/test_threads.py::test_functions_that_draw_random_numbers_do_not_disturb_each_other",
     ),
     # ── photographs ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -1456,7 +1456,7 @@ FAULTS = (
         "the picture of an attack paints estimated flips as proven ones",
         "picture[judge.provably_flipped(attempt) & labelled] = PROVEN",
         "picture[judge.flipped(attempt) & labelled] = PROVEN",
-        "tests/test_attacks.py::test_the_picture_paints_flips_where_they_are",
+        "tests/test_attacks.py::test_estimated_flips_are_not_painted_as_proven_ones",
     ),
     # ── report ────────────────────────────────────────────────────────────────────────────────────────────────────
     Fault(

@@ -541,6 +541,20 @@ def test_the_picture_paints_flips_where_they_are(outcome, tmp_path):
     assert (tmp_path / "attack.png").stat().st_size > 10_000
 
 
+def test_estimated_flips_are_not_painted_as_proven_ones(outcome, tmp_path):
+    """With half of the fresh votes, every label counts as flipped, and none provably."""
+    from pixelcert.figures.panels import PROVEN
+
+    halves = np.full_like(outcome.attempts[0].ones, outcome.samples // 2)
+    undecided = tuple(dataclasses.replace(attempt, ones=halves, zeros=halves) for attempt in outcome.attempts)
+    found = dataclasses.replace(outcome, attempts=undecided)
+    assert all(found.judge.flipped(attempt).any() for attempt in undecided)
+    assert not any(found.judge.provably_flipped(attempt).any() for attempt in undecided)
+    figure = found.plot(tmp_path / "attack.png")
+    pictures = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+    assert not any((picture == PROVEN).all(axis=2).any() for picture in pictures)
+
+
 def test_examples_of_the_docs_run(tmp_path, monkeypatch):
     """On a small network and photographs of its size."""
     monkeypatch.chdir(tmp_path)

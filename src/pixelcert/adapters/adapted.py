@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ..basics.files import PLAIN, plain, sha256
 from ..basics.generators import moved, put_back, seed_all, states
-from ..basics.locks import one_at_a_time
 from ..basics.messages import ArgumentError, PixelcertWarning
 from ..explainer import NO_MODEL, RANDOM, Explainer, Explanation, NoModel
 from ..models import Classifier
@@ -75,7 +74,7 @@ class Adapted(Explainer):
     def _explain(self, images: Tensor, targets: Tensor, seed: int) -> tuple[Explanation, bool]:
         """Return the answer to a batch, and True if random numbers were drawn for it."""
         untouched = as_found(self.model.net) if isinstance(self.model, Classifier) else nullcontext()
-        with one_at_a_time, torch.enable_grad(), untouched, repeatable(seed) as drawn:
+        with repeatable(seed) as drawn, torch.enable_grad(), untouched:  # the first lets one thread in at a time
             maps, logits = self._call(images, targets)
         if logits is None and isinstance(self.model, Classifier):  # the library returns none: one more pass
             with torch.no_grad():
