@@ -286,6 +286,13 @@ FAULTS = (
     ),
     Fault(
         "sampling",
+        "an error carries votes whose last check never ended",
+        "for _ in ended:\n                    watch.check_again()\n                _accept(batch)",
+        "_accept(batch)\n                for _ in ended:\n                    watch.check_again()",
+        "tests/test_independence.py::test_an_error_in_the_last_check_keeps_only_what_was_checked",
+    ),
+    Fault(
+        "sampling",
         "another kind of machine excuses everything",
         "self.refuted or self.dependence or self.mostly_lost or self._edited",
         "self.refuted or self.dependence or self._edited",
